@@ -1,0 +1,30 @@
+"""Continuous convolution for PyTorch."""
+
+from contconv._version import __version__
+from contconv.explanation import Explanation, explain
+from contconv.functional import continuous_conv
+from contconv.grid import projected_grid
+from contconv.kernels import Cubic, Gaussian, InternalNet, Kernel, Lanczos, Linear, SplineKernel, Table
+from contconv.modules import ContinuousConv1d, ContinuousConv2d, ContinuousConv3d
+from contconv.scales import output_sizes, sample_scales
+
+__all__ = [
+    "ContinuousConv1d",
+    "ContinuousConv2d",
+    "ContinuousConv3d",
+    "Cubic",
+    "Explanation",
+    "Gaussian",
+    "InternalNet",
+    "Kernel",
+    "Lanczos",
+    "Linear",
+    "SplineKernel",
+    "Table",
+    "__version__",
+    "continuous_conv",
+    "explain",
+    "output_sizes",
+    "projected_grid",
+    "sample_scales",
+]

@@ -1,0 +1,74 @@
+"""Which strategy a call would take, why not the others, and what it costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contconv.functional import computing_dtype, planned
+from contconv.modules import ContinuousConv
+from contconv.size import PerAxis, Size, plain
+from contconv.strategies import STRATEGIES, Cost, Problem, chosen
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`str()` of it is the text for people."""
+
+    strategy: str
+    reasons: dict[str, list[str]]  # against each strategy; none: it can run
+    costs: dict[str, Cost]  # of those that can
+    problem: Problem
+
+    def __str__(self) -> str:
+        problem = self.problem
+        lines = [
+            f"[{problem.batch}, {problem.in_channels}, {_by(problem.in_size)}] -> "
+            f"[{problem.batch}, {problem.out_channels}, {_by(problem.out_size)}] at scale "
+            f"{_by(plain(axis.scale) for axis in problem.axes)}: {_by(axis.phases for axis in problem.axes)} phases, "
+            f"{_by(axis.taps for axis in problem.axes)} taps, {problem.basis_functions} basis functions"
+        ]
+        for name, reasons in self.reasons.items():
+            mark = "->" if name == self.strategy else "  "
+            if name in self.costs:
+                cost = self.costs[name]
+                work = f"{cost.macs / 1e6:.6g} M multiply-adds, {cost.bytes / 2**20:.4g} MiB of scratch"
+                lines.append(f"{mark} {name:<10} {work}")
+            else:
+                lines.append(f"{mark} {name:<10} cannot: {'; '.join(reasons)}")
+        return "\n".join(lines)
+
+
+def explain(
+    layer: ContinuousConv,
+    x_or_shape: Tensor | torch.Size | tuple[int, ...],
+    scale: PerAxis | None = None,
+    size: Size | None = None,
+) -> Explanation:
+    """What `layer(x, scale=scale, size=size)` would do, without doing it.
+
+    >>> layer = contconv.ContinuousConv2d(3, 8, 3)
+    >>> contconv.explain(layer, (1, 3, 64, 64), scale=1 / 2).strategy
+    'conv'
+    """
+    is_tensor = isinstance(x_or_shape, Tensor)
+    shape = torch.Size(x_or_shape.shape if is_tensor else x_or_shape)  # type: ignore[union-attr, arg-type]
+    if len(shape) != layer.axes + 2 or shape[1] != layer.in_channels or min(shape[1:]) < 1:
+        raise ValueError(
+            f"x must be [N, {layer.in_channels}, *in] with {layer.axes} spatial axes, got shape {tuple(shape)}"
+        )
+    mixing = layer.kernel.mixing
+    problem = planned(
+        shape, layer.kernel, scale=layer.scale if scale is None and size is None else scale, size=size,
+        padding_mode=layer.padding_mode, antialias=layer.antialias, center=layer.center, kernel_size=layer.kernel_size,
+        dtype=computing_dtype(x_or_shape) if is_tensor else mixing.dtype,
+        device=x_or_shape.device if is_tensor else mixing.device,  # type: ignore[union-attr]
+    )  # fmt: skip
+    reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}
+    costs = {name: STRATEGIES[name].cost(problem) for name, against in reasons.items() if not against}
+    return Explanation(chosen(problem, layer.strategy).name, reasons, costs, problem)
+
+
+def _by(sizes: Iterable[object]) -> str:
+    return " x ".join(str(size) for size in sizes)

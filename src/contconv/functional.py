@@ -1,0 +1,138 @@
+"""The pipeline, top to bottom: sizes, grid, kernel, strategy."""
+
+import torch
+from torch import Tensor, nn
+
+from contconv.grid import PADDING_MODES, axis_plan, check_reach
+from contconv.kernels import Kernel, as_kernel, support, traits
+from contconv.size import PerAxis, Size, exact, per_axis, scales_and_sizes
+from contconv.strategies import Problem, chosen
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def continuous_conv(
+    x: Tensor,
+    kernel: nn.Module,
+    bias: Tensor | None = None,
+    *,
+    scale: PerAxis | None = None,
+    size: Size | None = None,
+    padding_mode: str = "zeros",
+    antialias: bool = False,
+    center: PerAxis = 0,
+    strategy: str | None = None,
+    kernel_size: Size | None = None,
+) -> Tensor:
+    """Convolve x with a continuous kernel and sample the result on the projected grid.
+
+    x: [N, Cin, *in] -> [N, Cout, *out] with 1, 2 or 3 spatial axes; `scale` and `size` are one value or one per axis.
+
+    `antialias` stretches the kernel on axes that shrink; `center` moves it by so many input pixels; `strategy` asks for
+    one way of computing by name; `kernel_size` is for a module that has a basis and a mixing but no size of its own.
+
+    >>> continuous_conv(torch.ones(1, 3, 8, 8), contconv.Cubic(), scale=(0.61, 1.37)).shape
+    torch.Size([1, 3, 5, 11])
+    """
+    kernel = as_kernel(kernel)
+    check_tensors(x, kernel, bias)
+    dtype = computing_dtype(x)
+    problem = planned(
+        x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
+        kernel_size=kernel_size, dtype=dtype, device=x.device,
+    )  # fmt: skip
+    run = chosen(problem, strategy).run
+    bias = None if bias is None else bias.to(dtype)
+    if not traits(kernel).channelwise:
+        y = run(x.to(dtype), kernel, bias, problem)
+    else:  # every channel is an image of its own
+        alone = x.to(dtype).reshape(problem.batch, 1, *problem.in_size)
+        y = run(alone, kernel, None, problem).reshape(*x.shape[:2], *problem.out_size)
+        y = y if bias is None else y + bias.reshape(-1, *(1 for _ in problem.axes))
+    return like_format_of(x, y)
+
+
+def planned(
+    shape: torch.Size,
+    kernel: Kernel,
+    *,
+    scale: PerAxis | None,
+    size: Size | None,
+    padding_mode: str,
+    antialias: bool,
+    center: PerAxis,
+    kernel_size: Size | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a device is immutable
+) -> Problem:
+    """The problem that a call on x of this shape poses; everything about it is checked here."""
+    kind = traits(kernel)
+    batch, channels, *in_size = shape
+    if padding_mode not in PADDING_MODES:
+        raise ValueError(f"padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}")
+    if antialias and kind.per_tap:
+        raise ValueError("antialias=True needs a kernel of the displacement; this kernel has one mixing per tap")
+    axes = tuple(
+        axis_plan(n, out, s, k, exact(c, "center"), bool(antialias))  # type: ignore[arg-type]
+        for n, s, out, k, c in zip(
+            in_size,
+            *scales_and_sizes(in_size, scale, size),
+            support(kernel, len(in_size), kernel_size),
+            per_axis(center, len(in_size), "center"),
+            strict=True,
+        )
+    )
+    check_reach(axes, padding_mode)
+    *_, functions, out_channels, per_group = kernel.mixing.shape
+    if kind.channelwise:
+        batch, channels = batch * channels, 1
+    return Problem(
+        batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
+        kind.per_tap, kind.normalize, kind.separable, dtype, device,
+    )  # fmt: skip
+
+
+def groups_of(channels: int, out_channels: int, per_group: int) -> int:
+    """How many groups a kernel of per_group input channels makes of x's channels."""
+    if channels % per_group or out_channels % (channels // per_group):
+        raise ValueError(
+            f"x has {channels} channels, which does not fit the kernel's mixing: it takes groups of {per_group} input "
+            f"channels to {out_channels} output channels"
+        )
+    return channels // per_group
+
+
+def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
+    """Refuse what no plan could serve."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"x must be a floating-point tensor, got {x.dtype}: use x.float()")
+    if x.ndim not in (3, 4, 5):
+        raise ValueError(f"x must be [N, C, *in] with 1, 2 or 3 spatial axes, got shape {tuple(x.shape)}")
+    if 0 in x.shape[1:]:
+        raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
+    owned = [] if traits(kernel).channelwise else [("kernel", kernel.mixing)]
+    for name, tensor in owned if bias is None else [*owned, ("bias", bias)]:
+        if tensor.device != x.device:
+            raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}: move one of them")
+        if tensor.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise TypeError(f"{name} is {tensor.dtype}, x is {x.dtype}: they must be the same, or use torch.autocast")
+    out_channels = x.shape[1] if traits(kernel).channelwise else kernel.mixing.shape[-2]
+    if bias is not None and bias.shape != (out_channels,):
+        raise ValueError(f"bias must have shape ({out_channels},), one per output channel, got {tuple(bias.shape)}")
+
+
+def computing_dtype(x: Tensor) -> torch.dtype:
+    """x's own dtype, or under autocast the one that a convolution would use."""
+    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
+def like_format_of(x: Tensor, y: Tensor) -> Tensor:
+    """channels_last in, channels_last out; otherwise contiguous."""
+    channels_last = CHANNELS_LAST.get(x.ndim)
+    if channels_last and x.is_contiguous(memory_format=channels_last) and not x.is_contiguous():
+        return y.contiguous(memory_format=channels_last)
+    return y.contiguous()

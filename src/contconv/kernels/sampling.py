@@ -1,0 +1,93 @@
+"""A kernel sampled at the displacements of a plan: what every strategy works with."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from contconv.grid import Axis
+from contconv.kernels.base import Kernel, traits
+
+
+def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
+    """[*phases, *taps, R] the basis at every displacement of the plan (per tap: the same for all taps of a phase)."""
+    dtype = basis_dtype(kernel, device)
+    kind = traits(kernel)
+    # Geometry and basis stay in full precision: autocast would round displacements to 8 bits.
+    with torch.autocast(device.type, enabled=False):
+        if kind.per_tap:
+            basis = kernel.basis(_window_displacements(tuple(axes), dtype, device))
+            basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
+            basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
+        else:
+            basis = kernel.basis(_displacements(tuple(axes), dtype, device))
+        if any(axis.stretch != 1 for axis in axes):
+            basis = basis * _stretch_gain(tuple(axes), dtype, device)[..., None]
+        if kind.normalize and not kind.per_tap:
+            taps = tuple(range(len(axes), 2 * len(axes)))
+            basis = basis / basis.sum(taps, keepdim=True)
+        return basis
+
+
+def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
+    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
+    basis = sampled_basis(kernel, axes, device)
+    mixing = kernel.mixing.to(basis.dtype)
+    with torch.autocast(device.type, enabled=False):
+        if not traits(kernel).per_tap:
+            return torch.tensordot(basis, mixing, dims=1)
+        taps = basis.shape[len(axes) : 2 * len(axes)]
+        weights = torch.einsum("ptr,troi->ptoi", basis.flatten(len(axes), -2).flatten(0, len(axes) - 1), mixing)
+        if traits(kernel).normalize:
+            weights = weights / weights.sum(1, keepdim=True)
+        return weights.reshape(*basis.shape[: len(axes)], *taps, *mixing.shape[-2:])
+
+
+def basis_dtype(kernel: Kernel, device: torch.device) -> torch.dtype:
+    """At least float32; float64 for kernels without parameters, where it costs nothing."""
+    if traits(kernel).channelwise:
+        return torch.float32 if device.type == "mps" else torch.float64
+    return torch.promote_types(kernel.mixing.dtype, torch.float32)
+
+
+@lru_cache(maxsize=256)
+def _displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[*phases, *taps, D]. Never write to it."""
+    with torch.inference_mode(False):
+        along = [torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=torch.float64) for axis in axes]
+        return _outer(along, len(axes)).to(device, dtype)
+
+
+@lru_cache(maxsize=256)
+def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[*phases, D] the grid's displacement from the centre of its window, in (-1/2, 1/2]. Never write to it."""
+    with torch.inference_mode(False):
+        along = [
+            torch.tensor([[float(2 * r - axis.taps + 1) / 2] for r in axis.residual], dtype=torch.float64)
+            for axis in axes
+        ]
+        return _outer(along, len(axes)).flatten(len(axes), -2).squeeze(len(axes)).to(device, dtype)
+
+
+@lru_cache(maxsize=256)
+def _stretch_gain(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[*phases, *taps] the scale where the axis is stretched, and zero outside the stretched support."""
+    with torch.inference_mode(False):
+        gain = torch.ones((), dtype=torch.float64)
+        for number, axis in enumerate(axes):
+            along = torch.tensor(axis.inside, dtype=torch.float64) * float(axis.stretch)
+            gain = gain * _placed(along, number, len(axes))
+        return gain.to(device, dtype)
+
+
+def _outer(along: Sequence[Tensor], axes: int) -> Tensor:
+    """One [phases, taps] per axis -> [*phases, *taps, D]: every pair of displacements."""
+    return torch.stack(torch.broadcast_tensors(*(_placed(a, number, axes) for number, a in enumerate(along))), dim=-1)
+
+
+def _placed(along: Tensor, number: int, axes: int) -> Tensor:
+    """[phases, taps] -> its place in [*phases, *taps], with ones elsewhere."""
+    shape = [1] * (2 * axes)
+    shape[number], shape[axes + number] = along.shape
+    return along.reshape(shape)

@@ -1,0 +1,97 @@
+"""A cubic B-spline with one learned control point per tap: exactly as many parameters as a convolution."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from contconv.kernels.base import LearnedKernel
+from contconv.kernels.initial import initial_variance
+
+
+class SplineKernel(LearnedKernel):
+    """W(d) = sum over control points c of c * prod over axes of beta3(d - x_c), beta3 the centred cubic B-spline.
+
+    The control points of an axis sit at the displacements (K-1)/2, ..., -(K-1)/2 of the K neighbours of a grid point in
+    the middle of its window, so `from_taps` can interpolate the taps of a trained convolution exactly. The kernel is
+    smooth (C2) inside its support and fades towards the border of it.
+
+    >>> taps = torch.randn(4, 8, 3, 3)
+    >>> kernel = SplineKernel.from_taps(taps)
+    >>> torch.allclose(kernel(torch.tensor([1.0, -1.0])), taps[..., 0, 2], atol=1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sequence[int],
+        *,
+        groups: int = 1,
+        init: str = "default",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, groups, init)
+        assert isinstance(self.kernel_size, tuple)
+        shape = (torch.Size(self.kernel_size).numel(), out_channels, in_channels // groups)
+        self.mixing = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @classmethod
+    def from_taps(cls, taps: Tensor, *, groups: int = 1) -> "SplineKernel":
+        """The spline through the taps [Cout, Cin/groups, *K] of a discrete filter."""
+        out_channels, in_channels, *kernel_size = taps.shape
+        kernel = cls(
+            in_channels * groups,
+            out_channels,
+            kernel_size,
+            groups=groups,
+            device=taps.device,
+            dtype=taps.dtype,
+        )
+        control = taps.detach().double()
+        for axis, size in enumerate(kernel_size):
+            x = control_points(size).to(taps.device)
+            collocation = beta3(x[:, None] - x)  # [tap, control point]
+            control = (
+                torch.linalg.solve(collocation, control.movedim(2 + axis, 0).flatten(1))
+                .reshape(control.movedim(2 + axis, 0).shape)
+                .movedim(0, 2 + axis)
+            )
+        with torch.no_grad():
+            kernel.mixing.copy_(control.flatten(2).movedim(-1, 0))
+        return kernel
+
+    def reset_parameters(self) -> None:
+        """Independent control points; the mean over the support of the weights' variance is the convolution's."""
+        assert isinstance(self.kernel_size, tuple)
+        variance = initial_variance(self.init, self.in_channels, self.out_channels, self.kernel_size, self.groups)
+        for size in self.kernel_size:
+            d = (torch.arange(64 * size, dtype=torch.float64) + 0.5) / 64 - size / 2
+            variance /= beta3(d[:, None] - control_points(size)).square().sum(-1).mean().item()
+        with torch.no_grad():
+            self.mixing.normal_(std=variance**0.5)
+
+    def basis(self, d: Tensor) -> Tensor:
+        """[..., D] -> [..., R]: the products over the axes, row-major."""
+        assert isinstance(self.kernel_size, tuple)
+        product = d.new_ones(*d.shape[:-1], 1)
+        for axis, size in enumerate(self.kernel_size):
+            along = beta3(d[..., axis, None] - control_points(size).to(d))  # [..., K]
+            product = (product[..., :, None] * along[..., None, :]).flatten(-2)
+        return product
+
+
+def control_points(size: int) -> Tensor:
+    """[K] displacements of the control points of one axis: those of the K neighbours, ascending in m."""
+    return (size - 1) / 2 - torch.arange(size, dtype=torch.float64)
+
+
+def beta3(d: Tensor) -> Tensor:
+    """The centred cubic B-spline: 2/3 at 0, 1/6 at 1, 0 from 2 on."""
+    a = d.abs()
+    inner = 2 / 3 - a.square() * (1 - a / 2)
+    outer = (2 - a).clamp_min(0).pow(3) / 6
+    return torch.where(a < 1, inner, outer)

@@ -1,0 +1,68 @@
+"""Sequences of scales for networks of several continuous layers: drawing them, and the sizes they lead to."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import prod
+
+import torch
+
+from contconv.size import Number, Size, exact_scale, exact_sizes, scaled_size
+
+Scales = tuple[tuple[Fraction, ...], ...]
+
+
+def sample_scales(
+    n: int,
+    target: Number,
+    *,
+    axes: int = 2,
+    std: float = 0.1,
+    max_denominator: int = 10,
+    generator: torch.Generator | None = None,
+) -> Scales:
+    """n random scales per axis whose product is exactly `target`: [n][axes].
+
+    As in the paper's appendix: each is drawn from a normal distribution around target^(1/n) and moved to the nearest
+    fraction of denominator <= max_denominator; then one layer, drawn at random, takes what is left. The axes are
+    independent. The appendix gives a standard deviation of 0.01, but its own examples (2/3 and 9/10 around 0.82) need
+    about 0.1, which is a *variance* of 0.01: hence the default.
+
+    >>> scales = sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(0))
+    >>> prod(height for height, width in scales)
+    Fraction(1, 4)
+    """
+    exact_sizes(n, 1, "n")
+    exact_sizes(max_denominator, 1, "max_denominator")
+    whole = exact_scale(target, "target")
+    if not std >= 0:
+        raise ValueError(f"std must be at least 0, got {std!r}")
+    mean = float(whole) ** (1 / n)
+    columns = []
+    for _ in range(axes):
+        draws = (mean + std * torch.randn(n, generator=generator, dtype=torch.float64)).tolist()
+        column = [
+            max(Fraction(draw).limit_denominator(max_denominator), Fraction(1, max_denominator)) for draw in draws
+        ]
+        free = int(torch.randint(n, (), generator=generator))
+        column[free] = whole / prod(column[:free] + column[free + 1 :])
+        columns.append(column)
+    return tuple(zip(*columns, strict=True))
+
+
+def output_sizes(in_size: Size, scales: Sequence[Sequence[Number]]) -> tuple[tuple[int, ...], ...]:
+    """The size after every layer: ceil(in * product of the scales so far), exactly: [n][axes].
+
+    Every layer's size comes from the input, not from the layer before, so that roundings do not pile up; pass both to
+    the layer: `layer(x, scale=scale, size=size)`.
+
+    >>> output_sizes((32, 32), [(Fraction(5, 6), Fraction(7, 9)), (Fraction(5, 6), Fraction(4, 5))])
+    ((27, 25), (23, 20))
+    """
+    axes = len(scales[0])
+    sizes = exact_sizes(in_size, axes, "in_size")
+    products = [Fraction(1)] * axes
+    shapes = []
+    for layer in scales:
+        products = [product * exact_scale(s) for product, s in zip(products, layer, strict=True)]
+        shapes.append(tuple(scaled_size(n, product) for n, product in zip(sizes, products, strict=True)))
+    return tuple(shapes)

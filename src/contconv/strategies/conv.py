@@ -1,0 +1,69 @@
+"""One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from contconv.grid import Axis, folded
+from contconv.kernels import Kernel
+from contconv.kernels.sampling import sampled_weights
+from contconv.size import plain
+from contconv.strategies.problem import Cost, Problem
+
+CONVS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class Conv:
+    name = "conv"
+
+    def why_not(self, problem: Problem) -> list[str]:
+        return [
+            f"axis {number} has {axis.phases} phases at scale {plain(axis.scale)}; only 1/k has one"
+            for number, axis in enumerate(problem.axes)
+            if axis.phases != 1
+        ]
+
+    def cost(self, problem: Problem) -> Cost:
+        weights = problem.taps * problem.weights
+        return Cost(
+            macs=(problem.batch * problem.outputs + problem.basis_functions) * weights,
+            bytes=problem.dtype.itemsize * weights,
+        )
+
+    def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
+        weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
+        axes = len(problem.axes)
+        filters = (
+            weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1)).to(x.dtype)
+        )  # [Cout, Cin/groups, *taps]
+        stride = [_step(axis) for axis in problem.axes]
+        x, padding = _padded(x, problem, stride)
+        return CONVS[axes](x, filters, bias, stride, padding, groups=problem.groups)
+
+
+def _step(axis: Axis) -> int:
+    """Input pixels from one output pixel to the next."""
+    return axis.first[1] - axis.first[0] if axis.out_size > 1 else axis.taps
+
+
+def _padded(x: Tensor, problem: Problem, stride: list[int]) -> tuple[Tensor, list[int]]:
+    """The input padded and cropped to what the filters see, and the zero padding left for the convolution itself."""
+    padding = [0] * len(problem.axes)
+    for number, (axis, step) in enumerate(zip(problem.axes, stride, strict=True)):
+        left, _ = axis.reach
+        spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
+        if problem.padding_mode == "zeros" and left >= 0 and spare == 0:
+            padding[number] = left  # symmetric: the convolution does it without a copy
+        else:
+            x = _padded_axis(x, 2 + number, axis, problem.padding_mode)
+    return x, padding
+
+
+def _padded_axis(x: Tensor, dim: int, axis: Axis, mode: str) -> Tensor:
+    """Exactly the pixels from the first neighbour of the first output to the last neighbour of the last."""
+    left, right = axis.reach
+    if left <= 0 and right <= 0:
+        return x.narrow(dim, -left, axis.in_size + left + right)
+    zero_first = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [1, 0])
+    index = folded(torch.arange(-left, axis.in_size + right, device=x.device), axis.in_size, mode)
+    return zero_first.index_select(dim, index + 1)
