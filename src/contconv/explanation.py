@@ -52,18 +52,19 @@ def explain(
     >>> contconv.explain(layer, (1, 3, 64, 64), scale=1 / 2).strategy
     'conv'
     """
-    is_tensor = isinstance(x_or_shape, Tensor)
-    shape = torch.Size(x_or_shape.shape if is_tensor else x_or_shape)  # type: ignore[union-attr, arg-type]
+    mixing = layer.kernel.mixing
+    if isinstance(x_or_shape, Tensor):
+        shape, dtype, device = x_or_shape.shape, computing_dtype(x_or_shape), x_or_shape.device
+    else:
+        shape, dtype, device = torch.Size(x_or_shape), mixing.dtype, mixing.device
     if len(shape) != layer.axes + 2 or shape[1] != layer.in_channels or min(shape[1:]) < 1:
         raise ValueError(
             f"x must be [N, {layer.in_channels}, *in] with {layer.axes} spatial axes, got shape {tuple(shape)}"
         )
-    mixing = layer.kernel.mixing
     problem = planned(
         shape, layer.kernel, scale=layer.scale if scale is None and size is None else scale, size=size,
         padding_mode=layer.padding_mode, antialias=layer.antialias, center=layer.center, kernel_size=layer.kernel_size,
-        dtype=computing_dtype(x_or_shape) if is_tensor else mixing.dtype,
-        device=x_or_shape.device if is_tensor else mixing.device,  # type: ignore[union-attr]
+        dtype=dtype, device=device,
     )  # fmt: skip
     reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}
     costs = {name: STRATEGIES[name].cost(problem) for name, against in reasons.items() if not against}

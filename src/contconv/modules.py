@@ -156,10 +156,10 @@ class ContinuousConv(nn.Module):
         return next((repr(name) for name, text in fresh.items() if text == own), own)
 
 
-def _once(values: tuple[Number, ...]) -> object:
-    """One value if all are the same, else the tuple, each as a person would write it."""
-    numbers = [plain(value) for value in values]
-    return numbers[0] if len(set(numbers)) == 1 else tuple(numbers)
+def _once(values: tuple[Number, ...]) -> str:
+    """One value if all are the same, else the tuple."""
+    texts = [plain(value) for value in values]
+    return texts[0] if len(set(texts)) == 1 else f"({', '.join(texts)})"
 
 
 class ContinuousConv1d(ContinuousConv):

@@ -53,17 +53,19 @@ def exact_scale(value: Number, name: str = "scale") -> Fraction:
     return scale
 
 
-def plain(value: Number) -> Number:
-    """A number as a person would write it: the shortest that `exact` turns back into the same fraction.
+def plain(value: Number) -> str:
+    """A number as a person would write it, in Python that `exact` turns back into the same fraction.
 
-    >>> plain(Fraction(1, 2)), plain(Fraction(2)), plain(Fraction(2, 3))
-    (0.5, 2, Fraction(2, 3))
+    >>> plain(Fraction(2)), plain(Fraction(1, 2)), plain(Fraction(2, 3)), plain(0.71234)
+    ('2', '0.5', '2/3', '0.71234')
     """
     fraction = Fraction(value)
     if fraction.denominator == 1:
-        return int(fraction)
-    short = len(repr(float(fraction))) < 17 and _meant(float(fraction)) == fraction
-    return float(fraction) if short or fraction.denominator > MEANT_DENOMINATOR else fraction
+        return str(fraction)
+    decimal = repr(float(fraction))
+    if _meant(float(fraction)) != fraction:
+        return repr(fraction)
+    return decimal if len(decimal) < 10 or fraction.denominator > MEANT_DENOMINATOR else str(fraction)
 
 
 def exact_size(value: int, name: str = "size") -> int:

@@ -82,6 +82,9 @@ class LearnedKernel(Kernel):
     def reset_parameters(self) -> None:
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         if self.groups != 1:

@@ -55,8 +55,19 @@ def basis_dtype(kernel: Kernel, device: torch.device) -> torch.dtype:
 def _displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps, D]. Never write to it."""
     with torch.inference_mode(False):
-        along = [torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=torch.float64) for axis in axes]
-        return _outer(along, len(axes)).to(device, dtype)
+        return _outer([_rounded_offset(axis, dtype) for axis in axes], len(axes)).to(device)
+
+
+def _rounded_offset(axis: Axis, dtype: torch.dtype) -> Tensor:
+    """[phases, taps] `axis.offset` in floats that stay on their side of the border between two taps.
+
+    A tap's displacements are a half-open interval; rounding must not move one onto the open end, which is the next's.
+    """
+    offset = torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=dtype)
+    if axis.stretch == 1:
+        open_end = axis.kernel_size / 2 - 1 - torch.arange(axis.taps, dtype=dtype)
+        offset = torch.maximum(offset, torch.nextafter(open_end, open_end + 1))
+    return offset
 
 
 @lru_cache(maxsize=256)

@@ -16,6 +16,10 @@ class SplineKernel(LearnedKernel):
     the middle of its window, so `from_taps` can interpolate the taps of a trained convolution exactly. The kernel is
     smooth (C2) inside its support and fades towards the border of it.
 
+    `fold=True` gives what a basis function has outside the window of K taps to the outermost tap. A constant input then
+    has the same response at every phase, as under a convolution; without it the response varies with the phase, which
+    training can put to use and a converted filter (`from_taps` folds) cannot.
+
     >>> taps = torch.randn(4, 8, 3, 3)
     >>> kernel = SplineKernel.from_taps(taps)
     >>> torch.allclose(kernel(torch.tensor([1.0, -1.0])), taps[..., 0, 2], atol=1e-6)
@@ -29,37 +33,35 @@ class SplineKernel(LearnedKernel):
         kernel_size: Sequence[int],
         *,
         groups: int = 1,
+        fold: bool = False,
         init: str = "default",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, groups, init)
         assert isinstance(self.kernel_size, tuple)
+        self.fold = fold
         shape = (torch.Size(self.kernel_size).numel(), out_channels, in_channels // groups)
         self.mixing = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     @classmethod
-    def from_taps(cls, taps: Tensor, *, groups: int = 1) -> "SplineKernel":
+    def from_taps(cls, taps: Tensor, *, groups: int = 1, fold: bool = True) -> "SplineKernel":
         """The spline through the taps [Cout, Cin/groups, *K] of a discrete filter."""
-        out_channels, in_channels, *kernel_size = taps.shape
+        out_channels, per_group, *kernel_size = taps.shape
         kernel = cls(
-            in_channels * groups,
+            per_group * groups,
             out_channels,
             kernel_size,
             groups=groups,
+            fold=fold,
             device=taps.device,
             dtype=taps.dtype,
         )
         control = taps.detach().double()
-        for axis, size in enumerate(kernel_size):
-            x = control_points(size).to(taps.device)
-            collocation = beta3(x[:, None] - x)  # [tap, control point]
-            control = (
-                torch.linalg.solve(collocation, control.movedim(2 + axis, 0).flatten(1))
-                .reshape(control.movedim(2 + axis, 0).shape)
-                .movedim(0, 2 + axis)
-            )
+        for axis, size in enumerate(kernel_size, start=2):
+            collocation = kernel.along(control_points(size), size).to(taps.device)  # [tap, control point]
+            control = torch.tensordot(control, torch.linalg.inv(collocation), dims=([axis], [1])).movedim(-1, axis)
         with torch.no_grad():
             kernel.mixing.copy_(control.flatten(2).movedim(-1, 0))
         return kernel
@@ -70,7 +72,7 @@ class SplineKernel(LearnedKernel):
         variance = initial_variance(self.init, self.in_channels, self.out_channels, self.kernel_size, self.groups)
         for size in self.kernel_size:
             d = (torch.arange(64 * size, dtype=torch.float64) + 0.5) / 64 - size / 2
-            variance /= beta3(d[:, None] - control_points(size)).square().sum(-1).mean().item()
+            variance /= self.along(d, size).square().sum(-1).mean().item()
         with torch.no_grad():
             self.mixing.normal_(std=variance**0.5)
 
@@ -79,9 +81,21 @@ class SplineKernel(LearnedKernel):
         assert isinstance(self.kernel_size, tuple)
         product = d.new_ones(*d.shape[:-1], 1)
         for axis, size in enumerate(self.kernel_size):
-            along = beta3(d[..., axis, None] - control_points(size).to(d))  # [..., K]
-            product = (product[..., :, None] * along[..., None, :]).flatten(-2)
+            product = (product[..., :, None] * self.along(d[..., axis], size)[..., None, :]).flatten(-2)
         return product
+
+    def along(self, d: Tensor, size: int) -> Tensor:
+        """[...] -> [..., K]: the basis of one axis."""
+        rest = d[..., None] - control_points(size).to(d)
+        basis = beta3(rest)
+        if self.fold:  # a basis function reaches two pixels, so at most two taps beyond the window
+            leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
+            basis = basis + leftmost[..., None] * (beta3(rest + 1) + beta3(rest + 2))
+            basis = basis + rightmost[..., None] * (beta3(rest - 1) + beta3(rest - 2))
+        return basis
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", fold=True" if self.fold else "")
 
 
 def control_points(size: int) -> Tensor:
