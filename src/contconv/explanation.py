@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contconv.functional import computing_dtype, planned
+from contconv.functional import planned
 from contconv.modules import ContinuousConv
+from contconv.precision import computing_dtype
 from contconv.size import PerAxis, Size, plain
 from contconv.strategies import STRATEGIES, Cost, Problem, chosen
 

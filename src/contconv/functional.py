@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
 from contconv.kernels import Kernel, as_kernel, support, traits
+from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, per_axis, scales_and_sizes
-from contconv.strategies import Problem, chosen
+from contconv.strategies import Problem, biased, chosen
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -43,12 +44,12 @@ def continuous_conv(
     )  # fmt: skip
     run = chosen(problem, strategy).run
     bias = None if bias is None else bias.to(dtype)
-    if not traits(kernel).channelwise:
-        y = run(x.to(dtype), kernel, bias, problem)
-    else:  # every channel is an image of its own
-        alone = x.to(dtype).reshape(problem.batch, 1, *problem.in_size)
-        y = run(alone, kernel, None, problem).reshape(*x.shape[:2], *problem.out_size)
-        y = y if bias is None else y + bias.reshape(-1, *(1 for _ in problem.axes))
+    with full_precision(x.device):
+        if not traits(kernel).channelwise:
+            y = run(x.to(dtype), kernel, bias, problem)
+        else:  # every channel is an image of its own
+            alone = x.to(dtype).reshape(problem.batch, 1, *problem.in_size)
+            y = biased(run(alone, kernel, None, problem).reshape(*x.shape[:2], *problem.out_size), bias)
     return like_format_of(x, y)
 
 
@@ -116,18 +117,11 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
     for name, tensor in owned if bias is None else [*owned, ("bias", bias)]:
         if tensor.device != x.device:
             raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}: move one of them")
-        if tensor.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        if tensor.dtype != x.dtype and not autocasts(x.device):
             raise TypeError(f"{name} is {tensor.dtype}, x is {x.dtype}: they must be the same, or use torch.autocast")
     out_channels = x.shape[1] if traits(kernel).channelwise else kernel.mixing.shape[-2]
     if bias is not None and bias.shape != (out_channels,):
         raise ValueError(f"bias must have shape ({out_channels},), one per output channel, got {tuple(bias.shape)}")
-
-
-def computing_dtype(x: Tensor) -> torch.dtype:
-    """x's own dtype, or under autocast the one that a convolution would use."""
-    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(x.device.type)
-    return x.dtype
 
 
 def like_format_of(x: Tensor, y: Tensor) -> Tensor:

@@ -14,34 +14,33 @@ def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) ->
     """[*phases, *taps, R] the basis at every displacement of the plan (per tap: the same for all taps of a phase)."""
     dtype = basis_dtype(kernel, device)
     kind = traits(kernel)
-    # Geometry and basis stay in full precision: autocast would round displacements to 8 bits.
-    with torch.autocast(device.type, enabled=False):
-        if kind.per_tap:
-            basis = kernel.basis(_window_displacements(tuple(axes), dtype, device))
-            basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
-            basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
-        else:
-            basis = kernel.basis(_displacements(tuple(axes), dtype, device))
-        if any(axis.stretch != 1 for axis in axes):
-            basis = basis * _stretch_gain(tuple(axes), dtype, device)[..., None]
-        if kind.normalize and not kind.per_tap:
-            taps = tuple(range(len(axes), 2 * len(axes)))
-            basis = basis / basis.sum(taps, keepdim=True)
-        return basis
+    if kind.per_tap:
+        basis = kernel.basis(_window_displacements(tuple(axes), dtype, device))
+        basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
+        basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
+    else:
+        basis = kernel.basis(_displacements(tuple(axes), dtype, device))
+    if any(axis.stretch != 1 for axis in axes):
+        basis = basis * _stretch_gain(tuple(axes), dtype, device)[..., None]
+    if kind.normalize and not kind.per_tap:
+        taps = tuple(range(len(axes), 2 * len(axes)))
+        basis = basis / basis.sum(taps, keepdim=True)
+    return basis
 
 
 def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
     """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
     basis = sampled_basis(kernel, axes, device)
     mixing = kernel.mixing.to(basis.dtype)
-    with torch.autocast(device.type, enabled=False):
-        if not traits(kernel).per_tap:
-            return torch.tensordot(basis, mixing, dims=1)
-        taps = basis.shape[len(axes) : 2 * len(axes)]
-        weights = torch.einsum("ptr,troi->ptoi", basis.flatten(len(axes), -2).flatten(0, len(axes) - 1), mixing)
-        if traits(kernel).normalize:
-            weights = weights / weights.sum(1, keepdim=True)
-        return weights.reshape(*basis.shape[: len(axes)], *taps, *mixing.shape[-2:])
+    kind = traits(kernel)
+    if not kind.per_tap:
+        return torch.tensordot(basis, mixing, dims=1)
+    count = len(axes)
+    flat = basis.flatten(count, -2).flatten(0, count - 1)  # [phases, taps, R]
+    weights = torch.einsum("ptr,troi->ptoi", flat, mixing)
+    if kind.normalize:
+        weights = weights / weights.sum(1, keepdim=True)
+    return weights.reshape(*basis.shape[:-1], *mixing.shape[-2:])
 
 
 def basis_dtype(kernel: Kernel, device: torch.device) -> torch.dtype:

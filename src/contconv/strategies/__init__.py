@@ -7,7 +7,8 @@ from torch import Tensor
 from contconv.kernels import Kernel
 from contconv.strategies.chunked import Chunked
 from contconv.strategies.conv import Conv
-from contconv.strategies.problem import Cost, Problem
+from contconv.strategies.phases import Phases
+from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import Reference
 
 
@@ -23,7 +24,7 @@ class Strategy(Protocol):
 
 
 # In order of preference. The reference is last and refuses nothing.
-STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (Conv(), Chunked(), Reference())}
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (Conv(), Phases(), Chunked(), Reference())}
 
 
 def chosen(problem: Problem, name: str | None = None) -> Strategy:
@@ -44,4 +45,4 @@ def check_name(name: str | None) -> None:
         raise ValueError(f"strategy must be None or one of {', '.join(STRATEGIES)}, got {name!r}")
 
 
-__all__ = ["STRATEGIES", "Cost", "Problem", "Strategy", "check_name", "chosen"]
+__all__ = ["STRATEGIES", "Cost", "Problem", "Strategy", "biased", "check_name", "chosen"]

@@ -1,13 +1,13 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contconv.grid import Axis, folded
+from contconv.grid import Axis
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
 from contconv.size import plain
+from contconv.strategies.padding import extended
 from contconv.strategies.problem import Cost, Problem
 
 CONVS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -50,20 +50,10 @@ def _padded(x: Tensor, problem: Problem, stride: list[int]) -> tuple[Tensor, lis
     """The input padded and cropped to what the filters see, and the zero padding left for the convolution itself."""
     padding = [0] * len(problem.axes)
     for number, (axis, step) in enumerate(zip(problem.axes, stride, strict=True)):
-        left, _ = axis.reach
+        left, right = axis.reach
         spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
         if problem.padding_mode == "zeros" and left >= 0 and spare == 0:
             padding[number] = left  # symmetric: the convolution does it without a copy
         else:
-            x = _padded_axis(x, 2 + number, axis, problem.padding_mode)
+            x = extended(x, 2 + number, -left, axis.in_size + right, problem.padding_mode)
     return x, padding
-
-
-def _padded_axis(x: Tensor, dim: int, axis: Axis, mode: str) -> Tensor:
-    """Exactly the pixels from the first neighbour of the first output to the last neighbour of the last."""
-    left, right = axis.reach
-    if left <= 0 and right <= 0:
-        return x.narrow(dim, -left, axis.in_size + left + right)
-    zero_first = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [1, 0])
-    index = folded(torch.arange(-left, axis.in_size + right, device=x.device), axis.in_size, mode)
-    return zero_first.index_select(dim, index + 1)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from contconv.grid import Axis
 
@@ -57,6 +58,11 @@ class Problem:
     def weights(self) -> int:
         """Numbers in one filter tap: Cout * Cin / groups."""
         return self.out_channels * self.in_channels // self.groups
+
+
+def biased(y: Tensor, bias: Tensor | None) -> Tensor:
+    """[N, Cout, *out] plus one number per output channel."""
+    return y if bias is None else y + bias.reshape(-1, *(1 for _ in y.shape[2:]))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from contconv.grid import phase_index, sources
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
-from contconv.strategies.problem import Cost, Problem
+from contconv.strategies.problem import Cost, Problem, biased
 
 
 class Reference:
@@ -31,8 +31,7 @@ class Reference:
         dtype = torch.promote_types(x.dtype, torch.float32)
         neighbours = extracted_neighbours(x.to(dtype), problem)
         weights = calculated_weights(kernel, problem).to(dtype)
-        y = applied_weights(neighbours, weights, problem).to(x.dtype)
-        return y if bias is None else y + bias.reshape(-1, *(1 for _ in problem.axes))
+        return biased(applied_weights(neighbours, weights, problem).to(x.dtype), bias)
 
 
 def extracted_neighbours(x: Tensor, problem: Problem) -> Tensor:
@@ -59,8 +58,10 @@ def applied_weights(neighbours: Tensor, weights: Tensor, problem: Problem) -> Te
     """Block 4: multiply, and sum over neighbours and input channels. -> [N, Cout, *out]."""
     axes, groups = len(problem.axes), problem.groups
     neighbours = neighbours.flatten(2 + axes).flatten(2, 1 + axes)  # [N, Cin, out, taps]
-    neighbours = neighbours.unflatten(1, (groups, -1))  # [N, groups, Cin/groups, out, taps]
+    neighbours = neighbours.unflatten(1, (groups, problem.in_channels // groups))  # [N, groups, Cin/groups, out, taps]
     weights = weights.flatten(axes, 2 * axes - 1).flatten(0, axes - 1)  # [out, taps, Cout, Cin/groups]
-    weights = weights.unflatten(2, (groups, -1))  # [out, taps, groups, Cout/groups, Cin/groups]
+    weights = weights.unflatten(
+        2, (groups, problem.out_channels // groups)
+    )  # [out, taps, groups, Cout/groups, Cin/groups]
     y = torch.einsum("ngipt,ptgoi->ngop", neighbours, weights)
     return y.flatten(1, 2).unflatten(-1, problem.out_size)
