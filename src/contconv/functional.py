@@ -113,6 +113,8 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
         raise ValueError(f"x must be [N, C, *in] with 1, 2 or 3 spatial axes, got shape {tuple(x.shape)}")
     if 0 in x.shape[1:]:
         raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
+    if bias is not None and not isinstance(bias, Tensor):
+        raise TypeError(f"bias must be a tensor or None, got {type(bias).__name__}")
     owned = [] if traits(kernel).channelwise else [("kernel", kernel.mixing)]
     for name, tensor in owned if bias is None else [*owned, ("bias", bias)]:
         if tensor.device != x.device:

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from contconv.size import Number, Size, exact_scale, exact_sizes, scaled_size
+from contconv.size import Number, Size, exact, exact_scale, exact_sizes, scaled_size
 
 Scales = tuple[tuple[Fraction, ...], ...]
 
@@ -32,9 +32,10 @@ def sample_scales(
     Fraction(1, 4)
     """
     exact_sizes(n, 1, "n")
+    exact_sizes(axes, 1, "axes")
     exact_sizes(max_denominator, 1, "max_denominator")
     whole = exact_scale(target, "target")
-    if not std >= 0:
+    if exact(std, "std") < 0:
         raise ValueError(f"std must be at least 0, got {std!r}")
     mean = float(whole) ** (1 / n)
     columns = []
@@ -58,6 +59,10 @@ def output_sizes(in_size: Size, scales: Sequence[Sequence[Number]]) -> tuple[tup
     >>> output_sizes((32, 32), [(Fraction(5, 6), Fraction(7, 9)), (Fraction(5, 6), Fraction(4, 5))])
     ((27, 25), (23, 20))
     """
+    if not all(isinstance(layer, Sequence) for layer in scales):
+        raise TypeError(f"scales must be a sequence of layers, each with one scale per axis, got {scales!r}")
+    if len({len(layer) for layer in scales}) != 1:
+        raise ValueError(f"scales must have at least one layer, and as many axes in each, got {scales!r}")
     axes = len(scales[0])
     sizes = exact_sizes(in_size, axes, "in_size")
     products = [Fraction(1)] * axes

@@ -1,13 +1,12 @@
 """Fixed kernels, as image resizers have them."""
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from contconv.kernels.base import Kernel
-from contconv.size import exact_sizes
+from contconv.size import exact, exact_sizes
 
 # Below this no pixel centre may lie under the kernel: its taps would vanish, and so would their sum.
 SMALLEST_SIGMA = 1 / 32
@@ -81,9 +80,7 @@ class Cubic(SeparableKernel):
 
     def __init__(self, a: float = -0.75, *, normalize: bool = True) -> None:
         super().__init__(normalize=normalize)
-        if not math.isfinite(a):
-            raise ValueError(f"a must be finite, got {a!r}")
-        self.a = a
+        self.a = float(exact(a, "a"))
 
     def profile(self, d: Tensor) -> Tensor:
         t, a = d.abs(), self.a
@@ -133,7 +130,10 @@ class Gaussian(FixedKernel):
         normalize: bool = True,
     ) -> None:
         super().__init__(normalize=normalize)
-        self.covariance = torch.as_tensor(covariance, dtype=torch.float64, device="cpu").tolist()
+        try:
+            self.covariance = torch.as_tensor(covariance, dtype=torch.float64, device="cpu").tolist()
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"covariance must be a number, one per axis or a matrix, got {covariance!r}") from error
         axes = len(self.covariance) if isinstance(self.covariance, list) else None
         if isinstance(kernel_size, Sequence):
             axes = axes or len(kernel_size)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
+from contconv.size import exact_sizes
 
 SLOPE = 0.01  # of the LeakyReLU
 # Of the variance of the initial weights, what varies with the displacement; the rest is the constant term's. The paper
@@ -43,7 +44,7 @@ class InternalNet(LearnedKernel):
         super().__init__(in_channels, out_channels, kernel_size, groups, init)
         assert isinstance(self.kernel_size, tuple)
         self.per_tap = per_tap
-        self.hidden = tuple(hidden)
+        self.hidden = exact_sizes(hidden, len(hidden), "hidden")
         if not self.hidden:
             raise ValueError("hidden must have at least one layer, got ()")
         widths = (len(self.kernel_size), *self.hidden)

@@ -20,6 +20,10 @@ def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) ->
         basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
     else:
         basis = kernel.basis(_displacements(tuple(axes), dtype, device))
+    if basis.shape[-1] != kernel.mixing.shape[-3]:
+        raise ValueError(
+            f"kernel's basis has {basis.shape[-1]} functions, its mixing {kernel.mixing.shape[-3]}; they must agree"
+        )
     if any(axis.stretch != 1 for axis in axes):
         basis = basis * _stretch_gain(tuple(axes), dtype, device)[..., None]
     if kind.normalize and not kind.per_tap:

@@ -10,6 +10,7 @@ from contconv.strategies.conv import Conv
 from contconv.strategies.phases import Phases
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import Reference
+from contconv.strategies.separable import Separable
 
 
 class Strategy(Protocol):
@@ -24,7 +25,9 @@ class Strategy(Protocol):
 
 
 # In order of preference. The reference is last and refuses nothing.
-STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (Conv(), Phases(), Chunked(), Reference())}
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy for strategy in (Conv(), Separable(), Phases(), Chunked(), Reference())
+}
 
 
 def chosen(problem: Problem, name: str | None = None) -> Strategy:
@@ -41,7 +44,7 @@ def chosen(problem: Problem, name: str | None = None) -> Strategy:
 
 def check_name(name: str | None) -> None:
     """Refuse a strategy that does not exist."""
-    if name is not None and name not in STRATEGIES:
+    if name is not None and name not in tuple(STRATEGIES):
         raise ValueError(f"strategy must be None or one of {', '.join(STRATEGIES)}, got {name!r}")
 
 

@@ -14,8 +14,8 @@ from contconv.precision import full_precision
 def recomputed(run: Callable[..., Tensor], module: nn.Module, x: Tensor, *tensors: Tensor | None) -> Tensor:
     """run(module, x, *tensors), keeping only tensors and parameters; differentiable to any order.
 
-    `torch.utils.checkpoint` would read the module's parameters again in backward, and under `torch.func.functional_call`
-    they are other ones by then.
+    `torch.utils.checkpoint` would read the module's parameters again in backward, and they are other ones by then under
+    `torch.func.functional_call`.
     """
     parameters = dict(module.named_parameters(prefix="module"))
     caller = _Caller(module, run)
