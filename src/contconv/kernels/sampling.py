@@ -8,33 +8,44 @@ from torch import Tensor
 
 from contconv.grid import Axis
 from contconv.kernels.base import Kernel, traits
+from contconv.kernels.memory import remembered
 
 
 def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
     """[*phases, *taps, R] the basis at every displacement of the plan (per tap: the same for all taps of a phase)."""
+    plan = tuple(axes)
+    return remembered(kernel, ("basis", plan, device), lambda: _basis(kernel, plan, device))
+
+
+def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
+    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
+    plan = tuple(axes)
+    return remembered(kernel, ("weights", plan, device), lambda: _weights(kernel, plan, device))
+
+
+def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
     dtype = basis_dtype(kernel, device)
     kind = traits(kernel)
     if kind.per_tap:
-        basis = kernel.basis(_window_displacements(tuple(axes), dtype, device))
+        basis = kernel.basis(_window_displacements(axes, dtype, device))
         basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
         basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
     else:
-        basis = kernel.basis(_displacements(tuple(axes), dtype, device))
+        basis = kernel.basis(_displacements(axes, dtype, device))
     if basis.shape[-1] != kernel.mixing.shape[-3]:
         raise ValueError(
             f"kernel's basis has {basis.shape[-1]} functions, its mixing {kernel.mixing.shape[-3]}; they must agree"
         )
     if any(axis.stretch != 1 for axis in axes):
-        basis = basis * _stretch_gain(tuple(axes), dtype, device)[..., None]
+        basis = basis * _stretch_gain(axes, dtype, device)[..., None]
     if kind.normalize and not kind.per_tap:
         taps = tuple(range(len(axes), 2 * len(axes)))
         basis = basis / basis.sum(taps, keepdim=True)
     return basis
 
 
-def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
-    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
-    basis = sampled_basis(kernel, axes, device)
+def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
+    basis = _basis(kernel, axes, device)
     mixing = kernel.mixing.to(basis.dtype)
     kind = traits(kernel)
     if not kind.per_tap:

@@ -7,6 +7,7 @@ from torch import Tensor
 from contconv.kernels import Kernel
 from contconv.strategies.chunked import Chunked
 from contconv.strategies.conv import Conv
+from contconv.strategies.factored import Factored
 from contconv.strategies.phases import Phases
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import Reference
@@ -26,7 +27,7 @@ class Strategy(Protocol):
 
 # In order of preference. The reference is last and refuses nothing.
 STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy for strategy in (Conv(), Separable(), Phases(), Chunked(), Reference())
+    strategy.name: strategy for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(), Reference())
 }
 
 

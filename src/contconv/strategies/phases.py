@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
+from contconv.strategies.engine import native_conv, why_not_native
 from contconv.strategies.phase_conv import phase_conv
 from contconv.strategies.problem import Cost, Problem, biased
 
@@ -31,6 +32,8 @@ class Phases:
         )
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
+        if not why_not_native(problem):
+            return native_conv(x, kernel, bias, problem, "filters")
         dtype = torch.promote_types(x.dtype, torch.float32)
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*phases, *taps, Cout, Cin/groups]
         return biased(phase_conv(x.to(dtype), weights.to(dtype), problem).to(x.dtype), bias)

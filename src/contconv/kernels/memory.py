@@ -1,0 +1,84 @@
+"""Samples of a kernel, kept for as long as its parameters stay what they are."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+MOST_ENTRIES = 32
+MOST_BYTES = 128 * 2**20
+
+
+@dataclass
+class _Memory:
+    """What was sampled from one kernel, least recently used first, and the state that it was sampled from."""
+
+    state: list[Tensor]  # copies
+    stamps: list[Hashable]
+    samples: OrderedDict[Hashable, Tensor] = field(default_factory=OrderedDict)
+    bytes: int = 0
+
+    def keep(self, key: Hashable, sample: Tensor) -> None:
+        size = sample.nbytes
+        if size > MOST_BYTES:
+            return
+        self.bytes += size - (self.samples[key].nbytes if key in self.samples else 0)
+        self.samples[key] = sample
+        while len(self.samples) > MOST_ENTRIES or self.bytes > MOST_BYTES:
+            _, oldest = self.samples.popitem(last=False)
+            self.bytes -= oldest.nbytes
+
+
+# Beside the modules and not in them: copies, pickles and state_dicts know nothing of it.
+_memories: WeakKeyDictionary[nn.Module, _Memory] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def remembered(kernel: nn.Module, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
+    """sample(), or what it was last time if nothing that it depends on has changed since."""
+    if not may_remember(kernel):
+        return sample()
+    state = [*kernel.parameters(), *kernel.buffers()]
+    with _lock:
+        memory = _memories.get(kernel)
+        if memory is None or not _unchanged(memory, state):
+            memory = _memories[kernel] = _Memory([t.detach().clone() for t in state], [_stamp(t) for t in state])
+        if key in memory.samples:
+            memory.samples.move_to_end(key)
+            return memory.samples[key]
+    # Not an inference tensor even in inference mode: the next call may need it for the gradient of x.
+    with torch.inference_mode(False), torch.no_grad():
+        result = sample()
+    with _lock:
+        memory.keep(key, result)
+    return result
+
+
+def may_remember(kernel: nn.Module) -> bool:
+    """In evaluation without gradients, or where there is nothing to train; never while something traces."""
+    if torch.compiler.is_compiling() or not all(_plain(t) for t in (*kernel.parameters(), *kernel.buffers())):
+        return False
+    trained = any(parameter.requires_grad for parameter in kernel.parameters())
+    return not trained or (not kernel.training and not torch.is_grad_enabled())
+
+
+def _plain(tensor: Tensor) -> bool:
+    """A tensor with memory of its own: no subclass, no wrapper of a transform."""
+    return type(tensor) in (Tensor, nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _unchanged(memory: _Memory, state: list[Tensor]) -> bool:
+    """The same tensors, and on the CPU, where looking costs little, the same numbers: `.data` leaves no other trace."""
+    if memory.stamps != [_stamp(t) for t in state]:
+        return False
+    pairs = zip(memory.state, state, strict=True)
+    return all(then.device.type != "cpu" or torch.equal(then, now) for then, now in pairs)
+
+
+def _stamp(tensor: Tensor) -> Hashable:
+    version = None if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), version, tensor.dtype, tensor.device, tensor.shape

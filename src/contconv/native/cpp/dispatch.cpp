@@ -1,0 +1,101 @@
+// Picks the best instruction set of the machine, checks the tables, calls the kernels.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "problem.h"
+
+namespace contconv {
+
+extern const KernelTable kernels_portable;
+#if defined(CONTCONV_X86)
+extern const KernelTable kernels_avx2, kernels_avx512;
+#endif
+
+namespace {
+
+const KernelTable* best_up_to(const char* limit) {
+#if defined(CONTCONV_X86)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool portable_only = limit && std::strcmp(limit, "portable") == 0;
+  const bool avx2_only = limit && std::strcmp(limit, "avx2") == 0;
+  if (avx2 && __builtin_cpu_supports("avx512f") && !portable_only && !avx2_only) return &kernels_avx512;
+  if (avx2 && !portable_only) return &kernels_avx2;
+#endif
+  (void)limit;
+  return &kernels_portable;
+}
+
+const KernelTable* kernels = best_up_to(std::getenv("CONTCONV_ISA"));
+
+// No table may lead out of the tensors: a table is an argument like any other.
+bool tables_are_sound(const ContconvProblem& p) {
+  for (int a = 0; a < 3; ++a) {
+    const int32_t* entry = p.table[a];
+    for (int64_t o = 0; o < p.out[a]; ++o) {
+      if (*entry < 0 || *entry >= p.phases[a]) return false;
+      ++entry;
+      for (int64_t k = 0; k < p.taps[a]; ++k, ++entry)
+        if (*entry < -1 || *entry >= p.in[a]) return false;
+    }
+  }
+  return true;
+}
+
+// Large results are written to memory that nobody has touched yet. Asking for large pages first makes that five times
+// cheaper than taking a page fault every 4 KiB. It is a hint: failure is no error.
+void prefer_large_pages(float* data, int64_t count) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kPage = 2 << 20;
+  if (data == nullptr || count < (1 << 20)) return;
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const uintptr_t last = reinterpret_cast<uintptr_t>(data + count) / kPage * kPage;
+  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#else
+  (void)data, (void)count;
+#endif
+}
+
+int64_t pixels(const int64_t* size) { return size[0] * size[1] * size[2]; }
+
+template <class Call>
+int checked(const ContconvProblem& p, Call&& call) {
+  if (!tables_are_sound(p)) return CONTCONV_BAD_TABLE;
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return CONTCONV_NO_MEMORY;
+  }
+}
+
+}  // namespace
+}  // namespace contconv
+
+extern "C" {
+
+__attribute__((visibility("default"))) const char* contconv_isa() { return contconv::kernels->name; }
+
+// Limits the instruction set ("portable", "avx2", "avx512"; null: no limit) and returns the one that is used from now on.
+__attribute__((visibility("default"))) const char* contconv_limit_isa(const char* limit) {
+  contconv::kernels = contconv::best_up_to(limit);
+  return contconv::kernels->name;
+}
+
+__attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in, float* y,
+                                                            int algorithm) {
+  contconv::prefer_large_pages(y, p->batch * contconv::pixels(p->out) * p->out_channels);
+  return contconv::checked(*p, [&] { return contconv::kernels->forward(*p, *in, y, algorithm); });
+}
+
+__attribute__((visibility("default"))) int contconv_backward(const ContconvProblem* p, const ContconvInputs* in,
+                                                             const ContconvGradients* to, int algorithm) {
+  contconv::prefer_large_pages(to->x, p->batch * contconv::pixels(p->in) * p->in_channels);
+  return contconv::checked(*p, [&] { return contconv::kernels->backward(*p, *in, *to, algorithm); });
+}
+
+}  // extern "C"

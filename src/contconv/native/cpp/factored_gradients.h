@@ -1,0 +1,188 @@
+// Gradients of the factored algorithms. With dz = mixing . grad_y at each output pixel:
+//   grad_x      scatters basis . dz onto the input pixels
+//   grad_basis  is x . dz
+//   grad_mixing is z . grad_y, z being made again
+// A share is a panel of input channels times a chunk of images: shares of different panels have nothing in common
+// but grad_basis, which is added up afterwards, as are the parts of the chunks, in an order that is always the same.
+#pragma once
+#include "factored_output.h"
+
+namespace contconv {
+namespace {
+
+class FactoredGradients {
+ public:
+  FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
+      : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(chunk_count()),
+        mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
+        block(least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows)),
+        mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks * mixing_size : 0),
+        basis_parts(to.weights ? panels.count() * chunks * basis_size : 0), runs(g, block),
+        floats(g.p.threads, (2 * block * g.p.rank + g.taps) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
+    const int64_t matrix = g.p.out_channels * g.group_in;
+    const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
+#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+    for (int64_t j = 0; j < panels.count(); ++j)
+      pack(mixing.data() + j * mixing_size, in.mixing + origin(panels[j]), s, panels[j].lanes, g.group_out * kWidth);
+  }
+
+  void run() const {
+    const int64_t pixels = g.p.batch * g.in_pixels, channels = g.p.in_channels;
+#pragma omp parallel num_threads(static_cast<int>(g.p.threads))
+    {
+      if (to.x) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < pixels; ++i) fill_zero(to.x + i * channels, channels);
+      }
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < panels.count() * chunks; ++i) run_share(i % panels.count(), i / panels.count());
+    }
+    add_up();
+  }
+
+ private:
+  static constexpr int64_t kBlockBytes = 32 << 10;
+
+  int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
+
+  // Each chunk costs a copy of the gradients of basis and mixing.
+  int64_t chunk_count() const {
+    const int64_t bytes = 4 * panels.count() * (g.classes * g.taps * g.p.rank + g.p.rank * g.group_out * kWidth);
+    return most(1, least(least(g.p.batch, 16), (16 << 20) / most(1, bytes)));
+  }
+
+  void run_share(int64_t j, int64_t chunk) const {
+    float* mixing_part = to.mixing ? mixing_parts.data() + (j * chunks + chunk) * mixing_size : nullptr;
+    float* basis_part = to.weights ? basis_parts.data() + (j * chunks + chunk) * basis_size : nullptr;
+    if (mixing_part) fill_zero(mixing_part, mixing_size);
+    if (basis_part) fill_zero(basis_part, basis_size);
+    const int me = omp_get_thread_num();
+    const Panel panel = panels[j];
+    const int64_t last = (chunk + 1) * g.p.batch / chunks * g.out_pixels;
+    for (int64_t first = chunk * g.p.batch / chunks * g.out_pixels; first < last; first += block) {
+      const PixelRun run = runs.run(me, first, least(last, first + block));
+      const float** grad_y = rows.of(me) + 3 * g.taps;
+      for (int64_t i = 0; i < run.count; ++i)
+        grad_y[i] = in.grad_y + (first + i) * g.p.out_channels + panel.group * g.group_out;
+      if (to.x || to.weights) make_dz(j, run, grad_y);
+      visit_taps(panel, run, basis_part);
+      if (to.mixing) add_mixing(panel, run, grad_y, mixing_part);
+    }
+  }
+
+  float* dz_of(int thread) const { return floats.of(thread); }                                    // [block][rank][kWidth]
+  float* z_of(int thread) const { return floats.of(thread) + block * g.p.rank * kWidth; }         // [rank][block][kWidth]
+  float* x_of(int thread) const { return floats.of(thread) + 2 * block * g.p.rank * kWidth; }     // [T][kWidth]
+
+  // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane]
+  CONTCONV_APART void make_dz(int64_t j, const PixelRun& run, const float* const* grad_y) const {
+    float* dz = dz_of(omp_get_thread_num());
+    const float* packed = mixing.data() + j * mixing_size;
+    for (int64_t r = 0; r < g.p.rank; ++r, packed += g.group_out * kWidth) {
+      for_each_tile(run.count, panels[j].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+        Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+        dot_tile(acc, grad_y + first, 0, 1, 0, g.group_out, packed, 0);
+        acc.for_each([&](int i, int v, Vec value) {
+          store(dz + ((first + i) * g.p.rank + r) * kWidth + v * kLanes, value);
+        });
+      });
+    }
+  }
+
+  // All that goes through the taps: grad_x, grad_basis, and z for grad_mixing.
+  void visit_taps(const Panel& panel, const PixelRun& run, float* basis_part) const {
+    const int me = omp_get_thread_num();
+    const float** own = rows.of(me);
+    const TapRows taps{own, own + g.taps};
+    const int64_t channel = panel.group * g.group_in + panel.first;
+    for (int64_t i = 0; i < run.count; ++i) {
+      taps_of_pixel(g, in, run, i, taps);
+      const float* dz = dz_of(me) + i * g.p.rank * kWidth;
+      if (to.x) scatter(panel, run, i, taps.basis, dz);
+      if (basis_part) add_basis(panel, run, i, taps.x, dz, basis_part + run.class_index[i] * g.taps * g.p.rank);
+      if (to.mixing) {
+        float* z = z_of(me) + i * kWidth;
+        basis_times_x(g.p.rank, run.taps[i], taps, channel, panel.lanes, z, block * kWidth, own + 2 * g.taps);
+      }
+    }
+  }
+
+  // grad_x[source of tap p, lanes] += sum over r of basis[p, r] * dz[r, lanes]; one after the other, as sources repeat
+  CONTCONV_APART void scatter(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* basis,
+                              const float* dz) const {
+    const int64_t* source = run.source + pixel * g.taps;
+    float* grad_x = to.x + panel.group * g.group_in + panel.first;
+    for_each_tile(run.taps[pixel], panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      dot_tile(acc, basis + first, 0, 1, 0, g.p.rank, dz, 0);
+      acc.for_each([&](int i, int v, Vec value) {
+        float* target = grad_x + source[first + i] * g.p.in_channels + v * kLanes;
+        const int64_t lanes = panel.lanes - v * kLanes;
+        store_lanes(target, load_lanes(target, lanes) + value, lanes);
+      });
+    });
+  }
+
+  // basis_gradient[tap p][r] += sum over lanes of x[p, lanes] * dz[r, lanes]
+  CONTCONV_APART void add_basis(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* x,
+                                const float* dz, float* basis_gradient) const {
+    const int32_t* tap = run.tap + pixel * g.taps;
+    const int64_t taps = run.taps[pixel], channel = panel.group * g.group_in + panel.first;
+    float* lanes = x_of(omp_get_thread_num());
+    for (int64_t p = 0; p < taps; ++p)
+      for (int v = 0; v < kVecs; ++v)
+        store(lanes + p * kWidth + v * kLanes, load_lanes(x[p] + channel + v * kLanes, panel.lanes - v * kLanes));
+    for_each_piece<3>(taps, [&](int64_t p, auto tile_taps) {
+      int64_t start[3];
+      for (int i = 0; i < decltype(tile_taps)::value; ++i) start[i] = tap[p + i] * g.p.rank;
+      for_each_piece<4>(g.p.rank, [&](int64_t r, auto tile_rank) {
+        Tile<decltype(tile_taps)::value, decltype(tile_rank)::value> acc;
+        lane_dot_tile(acc, panel.vecs(), lanes + p * kWidth, kWidth, kLanes, dz + r * kWidth, kWidth, kLanes);
+        add_sums(acc, basis_gradient + r, start);
+      });
+    });
+  }
+
+  // part[r][co][lane] += sum over pixels of grad_y[pixel, co] * z[r][pixel][lane]
+  CONTCONV_APART void add_mixing(const Panel& panel, const PixelRun& run, const float* const* grad_y, float* part) const {
+    const float* z = z_of(omp_get_thread_num());
+    for (int64_t r = 0; r < g.p.rank; ++r, z += block * kWidth, part += g.group_out * kWidth) {
+      for_each_tile(g.group_out, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+        Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+        outer_tile(acc, grad_y, first, run.count, z);
+        acc.for_each([&](int i, int v, Vec value) {
+          float* target = part + (first + i) * kWidth + v * kLanes;
+          store(target, load(target) + value);
+        });
+      });
+    }
+  }
+
+  void add_up() const {
+    if (to.weights) add_parts(to.weights, basis_parts.data(), basis_size, panels.count() * chunks, g.p.threads);
+    if (!to.mixing) return;
+    const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
+#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+    for (int64_t j = 0; j < panels.count(); ++j) {
+      float* parts = mixing_parts.data() + j * chunks * mixing_size;
+      for (int64_t chunk = 1; chunk < chunks; ++chunk)
+        for (int64_t k = 0; k < mixing_size; ++k) parts[k] += parts[chunk * mixing_size + k];
+      unpack(to.mixing + origin(panels[j]), parts, s, panels[j].lanes, g.group_out * kWidth);
+    }
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  const ContconvGradients& to;
+  const PanelSet panels;              // of input channels
+  const int64_t chunks, mixing_size, basis_size, block;
+  const Buffer<float> mixing;         // [panels][rank][co][kWidth]
+  const Buffer<float> mixing_parts;   // [panels][chunks][rank][co][kWidth]
+  const Buffer<float> basis_parts;    // [panels][chunks][classes][T][rank]
+  const PixelRuns runs;
+  const PerThread<float> floats;      // dz, z, x
+  const PerThread<const float*> rows;
+};
+
+}  // namespace
+}  // namespace contconv

@@ -1,0 +1,124 @@
+// Algorithm "factored at the output", forward: z = basis . x at each output pixel, then y = mixing . z.
+#pragma once
+#include <omp.h>
+
+#include "output_pixels.h"
+#include "panels.h"
+
+namespace contconv {
+namespace {
+
+// Pointers to the taps of one pixel, as register tiles want them.
+struct TapRows {
+  const float** basis;  // [T]: rank values each
+  const float** x;      // [T]: the channels of the input pixel
+};
+
+inline void taps_of_pixel(const Geometry& g, const ContconvInputs& in, const PixelRun& run, int64_t i, const TapRows& to) {
+  const float* basis = in.weights + run.class_index[i] * g.taps * g.p.rank;
+  for (int64_t p = 0; p < run.taps[i]; ++p) {
+    to.basis[p] = basis + run.tap[i * g.taps + p] * g.p.rank;
+    to.x[p] = in.x ? in.x + run.source[i * g.taps + p] * g.p.in_channels : nullptr;
+  }
+}
+
+// z[r * r_step + lane] = sum over taps of basis[tap, r] * x[tap, lane], for `lanes` channels that the pointers start at
+CONTCONV_APART void basis_times_x(int64_t rank, int64_t taps, const TapRows& from, int64_t offset, int64_t lanes,
+                                  float* z, int64_t r_step, const float** rows) {
+  for (int64_t p = 0; p < taps; ++p) rows[p] = from.x[p] + offset;
+  for_each_tile(rank, lanes > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
+    Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+    if (lanes % kLanes == 0) {
+      outer_rows_tile<true>(acc, from.basis, first, taps, rows, lanes);
+    } else {
+      outer_rows_tile<false>(acc, from.basis, first, taps, rows, lanes);
+    }
+    acc.for_each([&](int i, int v, Vec value) {
+      store_lanes(z + (first + i) * r_step + v * kLanes, value, lanes - v * kLanes);
+    });
+  });
+}
+
+class FactoredOutput {
+ public:
+  FactoredOutput(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
+      : g(geometry), in(inputs), y(y_), panels(g.group_out, g.p.groups), depth(g.p.rank * g.group_in),
+        block(least(96, most(1, kBlockBytes / (4 * depth) / kRows) * kRows)), mixing(panels.count() * depth * kWidth),
+        runs(g, block), z(g.p.threads, block * depth), rows(g.p.threads, 3 * g.taps + block) {
+    const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
+#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+    for (int64_t j = 0; j < panels.count(); ++j) {
+      const Panel panel = panels[j];
+      const float* from = in.mixing + (panel.group * g.group_out + panel.first) * g.group_in;
+      pack(mixing.data() + j * depth * kWidth, from, s, panel.lanes, g.group_in * kWidth);
+    }
+  }
+
+  void run() const {
+    const int64_t pixels = g.p.batch * g.out_pixels;
+#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(dynamic, 1)
+    for (int64_t b = 0; b < ceil_div(pixels, block); ++b) {
+      const PixelRun run = runs.run(omp_get_thread_num(), b * block, least(pixels, (b + 1) * block));
+      for (int64_t group = 0; group < g.p.groups; ++group) {
+        make_z(run, group);
+        for (int64_t j = 0; j < panels.per_group; ++j) mix(run, group * panels.per_group + j);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlockBytes = 128 << 10;
+
+  // z[pixel][rank][ci of the group]
+  void make_z(const PixelRun& run, int64_t group) const {
+    const int me = omp_get_thread_num();
+    const float** own = rows.of(me);
+    const TapRows taps{own, own + g.taps};
+    for (int64_t i = 0; i < run.count; ++i) {
+      taps_of_pixel(g, in, run, i, taps);
+      for (int64_t first = 0; first < g.group_in; first += kWidth)
+        basis_times_x(g.p.rank, run.taps[i], taps, group * g.group_in + first, least(kWidth, g.group_in - first),
+                      z.of(me) + i * depth + first, g.group_in, own + 2 * g.taps);
+    }
+  }
+
+  void mix(const PixelRun& run, int64_t j) const {
+    const int me = omp_get_thread_num();
+    const float** z_rows = rows.of(me) + 3 * g.taps;
+    for (int64_t i = 0; i < run.count; ++i) z_rows[i] = z.of(me) + i * depth;
+    for (int64_t k = 0; k < depth; k += kLongestSum) mix_terms(run, j, z_rows, k, least(depth, k + kLongestSum));
+  }
+
+  // y[pixels of the run, lanes of a panel] = (bias, or where some terms were added before, y) + mixing . z over some terms
+  CONTCONV_APART void mix_terms(const PixelRun& run, int64_t j, const float* const* z_rows, int64_t k0, int64_t k1) const {
+    const Panel panel = panels[j];
+    const int64_t channel = panel.group * g.group_out + panel.first;
+    for_each_tile(run.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      dot_tile(acc, z_rows + first, 0, 1, k0, k1 - k0, mixing.data() + (j * depth + k0) * kWidth, 0);
+      acc.for_each([&](int i, int v, Vec value) {
+        const int64_t lanes = panel.lanes - v * kLanes;
+        float* to = y + (run.first + first + i) * g.p.out_channels + channel + v * kLanes;
+        if (k0 > 0) {
+          value += load_lanes(to, lanes);
+        } else if (in.bias) {
+          value += load_lanes(in.bias + channel + v * kLanes, lanes);
+        }
+        store_lanes(to, value, lanes);
+      });
+    });
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  float* y;
+  const PanelSet panels;
+  const int64_t depth, block;        // rank * ci of a group; pixels of a block
+  const Buffer<float> mixing;        // [panels][rank][ci][kWidth]
+  const PixelRuns runs;
+  const PerThread<float> z;          // [block][rank][ci]
+  const PerThread<const float*> rows;
+};
+
+}  // namespace
+}  // namespace contconv

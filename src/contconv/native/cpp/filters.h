@@ -1,0 +1,148 @@
+// The filters of a class, made from basis and mixing (or copied from given filters) into panels, and the way back:
+// from the gradient of a filter to those of basis and mixing.
+#pragma once
+#include "panels.h"
+
+namespace contconv {
+namespace {
+
+// Which channels are the lanes of a panel: the output channels where a filter is applied, the input channels where
+// it is applied backwards. The others are the rows, which the register tile reduces over.
+enum class Lanes { output, input };
+
+constexpr int64_t kFewBytes = 1 << 20;
+
+class Filters {
+ public:
+  Filters(const Geometry& geometry, const ContconvInputs& inputs, Lanes lanes_)
+      : g(geometry), basis(inputs.weights), rank(geometry.p.rank), mixings(geometry.p.per_tap ? geometry.taps : 1),
+        panels(lanes_ == Lanes::output ? g.group_out : g.group_in, g.p.groups),
+        rows(lanes_ == Lanes::output ? g.group_in : g.group_out), lanes(lanes_),
+        tap_pitch(rows * kWidth + kLanes), mixing_size(rows * rank * kWidth),
+        mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0) {
+    if (rank > 0) pack_mixing(inputs.mixing);
+  }
+
+  // Floats of one panel of one class's filter: [T][rows][kWidth], taps `tap_pitch` apart (padded, so that the taps of
+  // a row do not all fall into one set of the cache).
+  int64_t panel_size() const { return g.taps * tap_pitch; }
+
+  // Packed mixing of a panel (and of a tap, where each has its own): [rows][rank][kWidth]
+  const float* packed_mixing(int64_t panel, int64_t tap) const {
+    return mixing.data() + (panel * mixings + (mixings > 1 ? tap : 0)) * mixing_size;
+  }
+
+  // Element (row, r or nothing, lane) of a panel within mixing, or within the filter of one tap.
+  Strides strides_of(int64_t inner, int64_t inner_step) const {
+    const int64_t row_step = lanes == Lanes::output ? 1 : g.group_in;
+    const int64_t lane_step = lanes == Lanes::output ? g.group_in : 1;
+    return {rows, row_step, inner, inner_step, lane_step};
+  }
+
+  // Where the weights of a panel begin within one [out_channels, in_channels / groups] matrix.
+  int64_t origin(const Panel& panel) const {
+    const int64_t out = panel.group * g.group_out + (lanes == Lanes::output ? panel.first : 0);
+    return out * g.group_in + (lanes == Lanes::input ? panel.first : 0);
+  }
+
+  int64_t matrix() const { return g.p.out_channels * g.group_in; }
+
+  // to[T][rows][kWidth] = the filter of class `c`
+  void make(float* to, int64_t c, int64_t panel) const {
+    if (rank == 0) {
+      const float* from = basis + c * g.taps * matrix() + origin(panels[panel]);
+      for (int64_t t = 0; t < g.taps; ++t)
+        pack(to + t * tap_pitch, from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
+    } else if (mixings > 1) {
+      for (int64_t t = 0; t < g.taps; ++t) contract(to + t * tap_pitch, c, t, 1, panel);
+    } else {
+      contract(to, c, 0, g.taps, panel);
+    }
+  }
+
+  // Whether the filters of all classes are few enough to be kept while the batch passes by.
+  bool are_few() const { return 4 * g.classes * panels.count() * panel_size() <= kFewBytes; }
+
+ private:
+  // to[tap0 + i][row][lane] = sum over r of basis[c, tap0 + i, r] * mixing[r, row, lane]
+  CONTCONV_APART void contract(float* to, int64_t c, int64_t tap0, int64_t count, int64_t panel) const {
+    const float* values = basis + (c * g.taps + tap0) * rank;
+    const float* packed = packed_mixing(panel, tap0);
+    for_each_tile(count, panels[panel].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
+      const float* row[Rows];
+      for (int i = 0; i < Rows; ++i) row[i] = values + (first + i) * rank;
+      for (int64_t k = 0; k < rows; ++k) {
+        Tile<Rows, Vecs> acc;
+        dot_tile(acc, row, 0, 1, 0, rank, packed + k * rank * kWidth, 0);
+        acc.for_each([&](int i, int v, Vec value) {
+          store(to + (first + i) * tap_pitch + k * kWidth + v * kLanes, value);
+        });
+      }
+    });
+  }
+
+  void pack_mixing(const float* from) {
+    const Strides s = strides_of(rank, matrix());
+#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+    for (int64_t i = 0; i < panels.count() * mixings; ++i) {
+      const Panel panel = panels[i / mixings];
+      const float* source = from + i % mixings * rank * matrix() + origin(panel);
+      pack(mixing.data() + i * mixing_size, source, s, panel.lanes, rank * kWidth);
+    }
+  }
+
+ public:
+  const Geometry& g;
+  const float* basis;             // [classes, T, rank], or the filters [classes, T, out_channels, in_channels / groups]
+  const int64_t rank, mixings;
+  const PanelSet panels;
+  const int64_t rows;             // channels of a group that are not lanes
+  const Lanes lanes;
+  const int64_t tap_pitch, mixing_size;
+
+ private:
+  Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth]
+};
+
+// The filters that a thread has at hand: those of all classes, made once for everybody where they are few, or those
+// of the class that the thread is at, a few panels at a time.
+class FilterCache {
+ public:
+  explicit FilterCache(const Filters& filters)
+      : f(filters), resident(f.are_few()), panels(f.panels.count()),
+        at_once(resident ? panels : least(panels, most(1, kClassBytes / (4 * f.panel_size())))),
+        all(resident ? f.g.classes * panels * f.panel_size() : 0),
+        own(f.g.p.threads, resident ? 0 : at_once * f.panel_size()), made(2 * f.g.p.threads) {
+    for (int64_t i = 0; i < 2 * f.g.p.threads; ++i) made[i] = -1;
+    if (!resident) return;
+#pragma omp parallel for num_threads(static_cast<int>(f.g.p.threads)) schedule(static)
+    for (int64_t i = 0; i < f.g.classes * panels; ++i) f.make(all.data() + i * f.panel_size(), i / panels, i % panels);
+  }
+
+  // Panels first .. min(first + at_once, last) - 1 of class `c`, `panel_size` apart.
+  const float* get(int thread, int64_t c, int64_t first, int64_t last) const {
+    if (resident) return all.data() + (c * panels + first) * f.panel_size();
+    float* filter = own.of(thread);
+    if (made[2 * thread] == c && made[2 * thread + 1] == first) return filter;
+    for (int64_t j = first; j < least(last, first + at_once); ++j) f.make(filter + (j - first) * f.panel_size(), c, j);
+    made[2 * thread] = c, made[2 * thread + 1] = first;
+    return filter;
+  }
+
+ private:
+  static constexpr int64_t kClassBytes = 256 << 10;   // half of a second-level cache
+  const Filters& f;
+
+ public:
+  const bool resident;
+  const int64_t panels, at_once;
+
+ private:
+  Buffer<float> all;
+  PerThread<float> own;
+  Buffer<int64_t> made;   // [threads][class, first panel]
+};
+
+}  // namespace
+}  // namespace contconv

@@ -1,0 +1,185 @@
+// Where things are: classes of output pixels that share a filter, and the input pixels under their taps.
+#pragma once
+#include "buffer.h"
+#include "problem.h"
+#include "vec.h"
+
+namespace contconv {
+namespace {
+
+struct Axis {
+  int64_t in, out, taps, phases;
+  const int32_t* table;  // [out][1 + taps]
+  int32_t* begin;        // [phases + 1]: outputs of phase p are order[begin[p]] .. order[begin[p + 1] - 1]
+  int32_t* order;        // [out], ascending within a phase
+
+  int64_t phase(int64_t o) const { return table[o * (1 + taps)]; }
+  const int32_t* sources(int64_t o) const { return table + o * (1 + taps) + 1; }
+};
+
+// The output pixels that share one filter: a product of one list of outputs per axis, in every image.
+struct PixelClass {
+  int64_t index;               // into the leading axes of basis or filters, flattened
+  const int32_t* outputs[3];
+  int64_t count[3];
+  int64_t pixels;              // in one image
+};
+
+// Some pixels of a class, in some images. Bounds of `pixel` do not depend on the images taken together, so that
+// sums over a block come out the same however images are shared among threads.
+struct Block {
+  int64_t image0, image1, pixel0, pixel1;
+  int64_t images() const { return image1 - image0; }
+  int64_t rows() const { return images() * (pixel1 - pixel0); }
+};
+
+class Geometry {
+ public:
+  explicit Geometry(const ContconvProblem& problem)
+      : p(problem), index_(2 * (problem.out[0] + problem.out[1] + problem.out[2]) + problem.phases[0] +
+                           problem.phases[1] + problem.phases[2] + 3) {
+    int32_t* next = index_.data();
+    for (int a = 0; a < 3; ++a) {
+      axis[a] = Axis{p.in[a], p.out[a], p.taps[a], p.phases[a], p.table[a], next, next + p.phases[a] + 1};
+      next += p.phases[a] + 1 + p.out[a];
+      sort_by_phase(axis[a]);
+    }
+    taps = p.taps[0] * p.taps[1] * p.taps[2];
+    classes = p.phases[0] * p.phases[1] * p.phases[2];
+    in_pixels = p.in[0] * p.in[1] * p.in[2];
+    out_pixels = p.out[0] * p.out[1] * p.out[2];
+    group_in = p.in_channels / p.groups;
+    group_out = p.out_channels / p.groups;
+    band_axis = p.out[0] > 1 ? 0 : p.out[1] > 1 ? 1 : 2;
+    block_rows = most(kRows, least(96, 4096 / most(taps, 1)) / kRows * kRows);
+  }
+
+  PixelClass pixel_class(int64_t index) const { return pixel_class(index, 0, axis[band_axis].out); }
+
+  // The pixels of a class whose output index along the banded axis is in [low, high).
+  PixelClass pixel_class(int64_t index, int64_t low, int64_t high) const {
+    const int64_t phase[3] = {index / (axis[1].phases * axis[2].phases), index / axis[2].phases % axis[1].phases,
+                              index % axis[2].phases};
+    PixelClass c{index, {}, {}, 1};
+    for (int a = 0; a < 3; ++a) {
+      const int32_t *begin = axis[a].order + axis[a].begin[phase[a]], *end = axis[a].order + axis[a].begin[phase[a] + 1];
+      if (a == band_axis) {
+        while (begin < end && *begin < low) ++begin;
+        while (begin < end && end[-1] >= high) --end;
+      }
+      c.outputs[a] = begin;
+      c.count[a] = end - begin;
+      c.pixels *= c.count[a];
+    }
+    return c;
+  }
+
+  int64_t class_of(int64_t o0, int64_t o1, int64_t o2) const {
+    return (axis[0].phase(o0) * axis[1].phases + axis[1].phase(o1)) * axis[2].phases + axis[2].phase(o2);
+  }
+
+  const ContconvProblem& p;
+  Axis axis[3];
+  int64_t taps, classes, in_pixels, out_pixels, group_in, group_out;
+  int band_axis;       // the outermost axis that has any extent
+  int64_t block_rows;  // most rows of a block: the pointers and the data of a block should stay in the first cache
+
+ private:
+  static void sort_by_phase(const Axis& a) {
+    for (int64_t i = 0; i <= a.phases; ++i) a.begin[i] = 0;
+    for (int64_t o = 0; o < a.out; ++o) ++a.begin[a.phase(o) + 1];
+    for (int64_t i = 0; i < a.phases; ++i) a.begin[i + 1] += a.begin[i];
+    for (int64_t o = 0; o < a.out; ++o) a.order[a.begin[a.phase(o)]++] = static_cast<int32_t>(o);
+    // Filling moved every begin to its end, which is the next one's begin.
+    for (int64_t i = a.phases; i > 0; --i) a.begin[i] = a.begin[i - 1];
+    a.begin[0] = 0;
+  }
+
+  Buffer<int32_t> index_;
+};
+
+// A piece of the output that is worked on as a whole, so that its part of the input is read from memory once: some
+// images, and a band of outputs along the banded axis.
+struct Cell {
+  int64_t image0, image1, low, high;
+};
+
+// The output cut into cells; their bounds depend on shapes alone, never on the number of threads.
+struct Cells {
+  int64_t images, length, images_per_cell, band;
+
+  // One cell.
+  static Cells whole(const Geometry& g) { return {g.p.batch, g.axis[g.band_axis].out, most(1, g.p.batch), most(1, g.axis[g.band_axis].out)}; }
+
+  // Cells whose input takes about `bytes`, but whose classes have enough pixels for a block.
+  static Cells of_size(const Geometry& g, int64_t bytes) {
+    Cells cells = whole(g);
+    const int64_t image_bytes = most(1, 4 * g.in_pixels * g.p.in_channels);
+    const int64_t full = most(1, g.block_rows * g.classes);   // pixels that make full blocks
+    cells.images_per_cell = most(1, most(bytes / image_bytes, ceil_div(full, most(1, g.out_pixels))));
+    if (cells.images_per_cell > 1) return cells;
+    const int64_t row_pixels = most(1, g.out_pixels / most(1, cells.length));
+    const int64_t rows = most(cells.length * bytes / image_bytes, ceil_div(full, row_pixels));
+    const int64_t bands = most(1, cells.length / most(1, rows));
+    cells.band = most(1, ceil_div(cells.length, bands));
+    return cells;
+  }
+
+  int64_t bands() const { return ceil_div(length, band); }
+  int64_t count() const { return bands() * ceil_div(images, images_per_cell); }
+  Cell operator[](int64_t i) const {
+    const int64_t image = i / bands() * images_per_cell, low = i % bands() * band;
+    return {image, least(images, image + images_per_cell), low, least(length, low + band)};
+  }
+};
+
+// The blocks of a class within a cell, in order.
+struct Blocks {
+  int64_t first_image, images, pixels, pixels_per_block, images_per_block;
+
+  Blocks(const Geometry& g, const PixelClass& c, int64_t image0, int64_t image1)
+      : first_image(image0), images(image1 - image0), pixels(c.pixels) {
+    const int64_t pieces = most(1, ceil_div(pixels, g.block_rows));
+    pixels_per_block = most(1, ceil_div(pixels, pieces));
+    images_per_block = pixels >= g.block_rows ? 1 : g.block_rows / pixels_per_block;
+  }
+  int64_t along_pixels() const { return ceil_div(pixels, pixels_per_block); }
+  int64_t count() const { return along_pixels() * ceil_div(images, images_per_block); }
+  Block operator[](int64_t i) const {
+    const int64_t image = i / along_pixels() * images_per_block, pixel = i % along_pixels() * pixels_per_block;
+    return {first_image + image, first_image + least(images, image + images_per_block), pixel,
+            least(pixels, pixel + pixels_per_block)};
+  }
+};
+
+// The pixels of a block as offsets within an image, counted in pixels.
+struct BlockOffsets {
+  int64_t* out;   // [pixels]
+  int64_t* in;    // [pixels][T]: -1 is padding
+};
+
+inline void offsets_of_block(const Geometry& g, const PixelClass& c, const Block& block, const BlockOffsets& to) {
+  const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
+  int64_t j2 = block.pixel0 % c.count[2], j1 = block.pixel0 / c.count[2] % c.count[1];
+  int64_t j0 = block.pixel0 / (c.count[2] * c.count[1]);
+  int64_t* in = to.in;
+  for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
+    const int64_t o0 = c.outputs[0][j0], o1 = c.outputs[1][j1], o2 = c.outputs[2][j2];
+    to.out[q] = (o0 * a1.out + o1) * a2.out + o2;
+    const int32_t *s0 = a0.sources(o0), *s1 = a1.sources(o1), *s2 = a2.sources(o2);
+    for (int64_t k0 = 0; k0 < a0.taps; ++k0) {
+      for (int64_t k1 = 0; k1 < a1.taps; ++k1) {
+        const bool inside = s0[k0] >= 0 && s1[k1] >= 0;
+        const int64_t row = (s0[k0] * a1.in + s1[k1]) * a2.in;
+        for (int64_t k2 = 0; k2 < a2.taps; ++k2) *in++ = inside && s2[k2] >= 0 ? row + s2[k2] : -1;
+      }
+    }
+    if (++j2 == c.count[2]) {
+      j2 = 0;
+      if (++j1 == c.count[1]) j1 = 0, ++j0;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace contconv

@@ -1,0 +1,156 @@
+// Algorithm "filters", gradient of x: every tap of every class scatters grad_y . filter onto the input pixels.
+#pragma once
+#include "apply.h"
+
+namespace contconv {
+namespace {
+
+// The part of grad_x that one thread owns and nobody else writes: some images, some panels of input channels, and a
+// range of indices along one axis. Sums into a pixel run over classes, blocks, taps and pixels in that order whatever
+// the shares are, so the result does not depend on the number of threads.
+struct Territory {
+  int64_t image0, image1, panel0, panel1;
+  int64_t low, high;   // input indices along the banded axis
+};
+
+// How grad_x is cut into territories. Cutting by panels or images repeats no work but the making of filters (for
+// images); cutting by bands wastes the pixels at the edges, so it comes last.
+struct Territories {
+  int64_t images, panels, image_parts, panel_parts, bands, length;
+  int axis;   // the banded one
+
+  Territories(const Geometry& g, int64_t panels_, bool filters_are_at_hand) : images(g.p.batch), panels(panels_) {
+    const int64_t threads = g.p.threads, rows_per_class = images * g.out_pixels / most(1, g.classes);
+    const bool filters_are_cheap = filters_are_at_hand || rows_per_class >= 8 * threads * most(1, g.p.rank);
+    image_parts = filters_are_cheap ? least(images, 4 * threads) : 1;
+    panel_parts = image_parts >= threads ? 1 : least(panels, 4 * threads);
+    if (image_parts * panel_parts < threads) image_parts = least(images, ceil_div(threads, panel_parts));
+    axis = g.p.in[0] > g.p.in[1] ? 0 : 1;
+    if (g.p.in[2] > g.p.in[axis]) axis = 2;
+    length = g.p.in[axis];
+    bands = least(length, ceil_div(threads, most(1, image_parts * panel_parts)));
+  }
+  int64_t count() const { return image_parts * panel_parts * bands; }
+  Territory operator[](int64_t i) const {
+    const int64_t band = i % bands, part = i / bands % panel_parts, image = i / bands / panel_parts;
+    return {image * images / image_parts, (image + 1) * images / image_parts, part * panels / panel_parts,
+            (part + 1) * panels / panel_parts, band * length / bands, (band + 1) * length / bands};
+  }
+};
+
+// grad_x[to[i], lanes of the panel] += filter . grad_y[from[i]] for pairs of pixels, one after the other: padding
+// modes make pixels of one block share a source.
+CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const float* filter, int64_t count,
+                          const float* const* from, float* const* to) {
+  const Geometry& g = f.g;
+  const int64_t channel = panel.group * g.group_in + panel.first, offset = panel.group * g.group_out;
+  for_each_tile(count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+    constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
+    Tile<Rows, Vecs> acc;
+    dot_tile(acc, from + first, 0, 1, offset, g.group_out, filter, 0);
+    acc.for_each([&](int i, int v, Vec value) {
+      float* target = to[first + i] + channel + v * kLanes;
+      const int64_t lanes = panel.lanes - v * kLanes;
+      store_lanes(target, load_lanes(target, lanes) + value, lanes);
+    });
+  });
+}
+
+// Pairs (pixel of grad_y, pixel of grad_x) that one tap of a block connects.
+struct Pairs {
+  const float** from;  // [block_rows]
+  float** to;          // [block_rows]
+};
+
+class InputGradient {
+ public:
+  InputGradient(const Geometry& geometry, const ContconvInputs& inputs, float* grad_x_)
+      : g(geometry), in(inputs), grad_x(grad_x_), f(g, inputs, Lanes::input), cache(f),
+        territories(g, f.panels.count(), cache.resident), scratch(g), sources(g.p.threads, g.block_rows),
+        targets(g.p.threads, g.block_rows) {}
+
+  void run() const {
+    const int64_t count = g.p.batch * g.in_pixels, channels = g.p.in_channels;
+#pragma omp parallel num_threads(static_cast<int>(g.p.threads))
+    {
+#pragma omp for schedule(static)
+      for (int64_t n = 0; n < ceil_div(count, 64); ++n)
+        fill_zero(grad_x + n * 64 * channels, least(64, count - n * 64) * channels);
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t i = 0; i < territories.count(); ++i) scatter_territory(territories[i]);
+    }
+  }
+
+ private:
+  static constexpr int64_t kCellBytes = 256 << 10;
+
+  void scatter_territory(const Territory& mine) const {
+    Cells cells = cache.resident ? Cells::of_size(g, kCellBytes) : Cells::whole(g);
+    cells.images = mine.image1 - mine.image0;
+    for (int64_t i = 0; i < cells.count(); ++i) {
+      Cell cell = cells[i];
+      cell.image0 += mine.image0, cell.image1 += mine.image0;
+      for (int64_t c = 0; c < g.classes; ++c)
+        for (int64_t panel = mine.panel0; panel < mine.panel1; panel += cache.at_once)
+          scatter_class(mine, cell, c, panel, least(mine.panel1, panel + cache.at_once));
+    }
+  }
+
+  void scatter_class(const Territory& mine, const Cell& cell, int64_t class_index, int64_t panel0,
+                     int64_t panel1) const {
+    const PixelClass c = g.pixel_class(class_index, cell.low, cell.high);
+    if (c.pixels == 0) return;
+    const int me = omp_get_thread_num();
+    const float* filter = cache.get(me, class_index, panel0, panel1);
+    const BlockOffsets where = scratch.offsets_of(me);
+    const Pairs pairs{sources.of(me), targets.of(me)};
+    const Blocks blocks(g, c, cell.image0, cell.image1);
+    for (int64_t b = 0; b < blocks.count(); ++b) {
+      const Block block = blocks[b];
+      offsets_of_block(g, c, block, where);
+      for (int64_t t = 0; t < g.taps; ++t) {
+        const int64_t count = pairs_of_tap(mine, block, where, t, pairs);
+        for (int64_t j = panel0; j < panel1; ++j)
+          scatter_panel(f, f.panels[j], filter + (j - panel0) * f.panel_size() + t * f.tap_pitch, count, pairs.from,
+                        pairs.to);
+      }
+    }
+  }
+
+  int64_t pairs_of_tap(const Territory& mine, const Block& block, const BlockOffsets& where, int64_t t,
+                       const Pairs& pairs) const {
+    const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels * g.p.out_channels;
+    int64_t count = 0;
+    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
+      const int64_t source = where.in[q * g.taps + t];
+      if (source < 0 || !owns(mine, source)) continue;
+      const float* from = in.grad_y + block.image0 * out_step + where.out[q] * g.p.out_channels;
+      float* to = grad_x + block.image0 * in_step + source * g.p.in_channels;
+      for (int64_t n = 0; n < block.images(); ++n, ++count) {
+        pairs.from[count] = from + n * out_step;
+        pairs.to[count] = to + n * in_step;
+      }
+    }
+    return count;
+  }
+
+  bool owns(const Territory& mine, int64_t pixel) const {
+    if (territories.bands == 1) return true;
+    const int64_t index = territories.axis == 0 ? pixel / (g.p.in[1] * g.p.in[2])
+                          : territories.axis == 1 ? pixel / g.p.in[2] % g.p.in[1] : pixel % g.p.in[2];
+    return index >= mine.low && index < mine.high;
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  float* grad_x;
+  const Filters f;
+  const FilterCache cache;
+  const Territories territories;
+  const BlockScratch scratch;
+  const PerThread<const float*> sources;
+  const PerThread<float*> targets;
+};
+
+}  // namespace
+}  // namespace contconv

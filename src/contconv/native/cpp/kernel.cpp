@@ -1,0 +1,46 @@
+// Everything, for one instruction set: compiled once per set, with the flags of that set and its name as CONTCONV_ISA.
+#include "apply.h"
+#include "factored_gradients.h"
+#include "factored_input.h"
+#include "factored_output.h"
+#include "grad_input.h"
+#include "grad_weights.h"
+#include "problem.h"
+
+namespace contconv {
+namespace {
+
+int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int algorithm) {
+  const Geometry g(p);
+  if (algorithm == CONTCONV_FACTORED_OUTPUT) {
+    FactoredOutput(g, in, y).run();
+  } else if (algorithm == CONTCONV_FACTORED_INPUT) {
+    FactoredInput(g, in, y).run();
+  } else {
+    Application(g, in, y).run();
+  }
+  return CONTCONV_OK;
+}
+
+int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvGradients& to, int algorithm) {
+  const Geometry g(p);
+  if (algorithm != CONTCONV_FILTERS) {
+    FactoredGradients(g, in, to).run();
+  } else {
+    if (to.x) InputGradient(g, in, to.x).run();
+    if (to.weights || to.mixing) WeightGradient(g, in, to).run();
+  }
+  return CONTCONV_OK;
+}
+
+}  // namespace
+
+#define CONTCONV_STRING_(name) #name
+#define CONTCONV_STRING(name) CONTCONV_STRING_(name)
+#define CONTCONV_TABLE_(name) kernels_##name
+#define CONTCONV_TABLE(name) CONTCONV_TABLE_(name)
+
+extern const KernelTable CONTCONV_TABLE(CONTCONV_ISA);
+const KernelTable CONTCONV_TABLE(CONTCONV_ISA) = {CONTCONV_STRING(CONTCONV_ISA), forward, backward};
+
+}  // namespace contconv

@@ -1,0 +1,60 @@
+// What the factored algorithms know of an output pixel: its class's basis, and the input pixels under its taps.
+#pragma once
+#include "geometry.h"
+
+namespace contconv {
+namespace {
+
+// A run of output pixels, consecutive in memory. Padding is left out: tap p of pixel i is the p-th that has a source.
+struct PixelRun {
+  int64_t first, count;       // output pixels, counted over the batch
+  int64_t* class_index;       // [count]
+  int64_t* taps;              // [count]: how many taps have a source
+  int32_t* tap;               // [count][T]: which
+  int64_t* source;            // [count][T]: input pixel, counted over the batch
+};
+
+class PixelRuns {
+ public:
+  PixelRuns(const Geometry& geometry, int64_t most_pixels)
+      : g(geometry), size(most_pixels), wide(g.p.threads, size * (2 + g.taps)), narrow(g.p.threads, size * g.taps) {}
+
+  PixelRun run(int thread, int64_t first, int64_t last) const {
+    int64_t* own = wide.of(thread);
+    PixelRun run{first, last - first, own, own + size, narrow.of(thread), own + 2 * size};
+    for (int64_t i = 0; i < run.count; ++i) locate(first + i, i, run);
+    return run;
+  }
+
+ private:
+  void locate(int64_t pixel, int64_t i, const PixelRun& run) const {
+    const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
+    const int64_t image = pixel / g.out_pixels, within = pixel % g.out_pixels;
+    const int64_t o2 = within % a2.out, o1 = within / a2.out % a1.out, o0 = within / a2.out / a1.out;
+    const int32_t *s0 = a0.sources(o0), *s1 = a1.sources(o1), *s2 = a2.sources(o2);
+    int32_t* tap = run.tap + i * g.taps;
+    int64_t *source = run.source + i * g.taps, found = 0;
+    int32_t t = 0;
+    for (int64_t k0 = 0; k0 < a0.taps; ++k0) {
+      for (int64_t k1 = 0; k1 < a1.taps; ++k1) {
+        const bool inside = s0[k0] >= 0 && s1[k1] >= 0;
+        const int64_t row = image * g.in_pixels + (s0[k0] * a1.in + s1[k1]) * a2.in;
+        for (int64_t k2 = 0; k2 < a2.taps; ++k2, ++t) {
+          tap[found] = t;
+          source[found] = row + s2[k2];
+          found += inside && s2[k2] >= 0;
+        }
+      }
+    }
+    run.class_index[i] = g.class_of(o0, o1, o2);
+    run.taps[i] = found;
+  }
+
+  const Geometry& g;
+  const int64_t size;
+  const PerThread<int64_t> wide;
+  const PerThread<int32_t> narrow;
+};
+
+}  // namespace
+}  // namespace contconv

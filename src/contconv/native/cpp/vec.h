@@ -1,0 +1,109 @@
+// One vector of floats for every instruction set. Arithmetic is that of GCC's vector extension; only what the
+// extension lacks (partial loads and stores) is spelled per instruction set.
+//
+// Everything below lives in an unnamed namespace: this code is compiled once per instruction set, and a function
+// with external linkage would let the linker hand AVX-512 code to a machine without it.
+#pragma once
+#include <cstdint>
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace contconv {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;  // floats in a vector
+constexpr int kRows = 12;   // rows of a register tile: 12 x 2 accumulators, and 12 row pointers fit the integer registers
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int kLanes = 8;
+constexpr int kRows = 6;    // 6 x 2 accumulators, 2 of the panel, 1 broadcast: 15 of 16 registers
+#else
+constexpr int kLanes = 4;
+constexpr int kRows = 6;
+#endif
+constexpr int kVecs = 2;                 // vectors of a register tile's row
+constexpr int kWidth = kLanes * kVecs;   // floats of a register tile's row: the width of a panel
+
+// For what must not be a call, or keep its accumulators in memory, whatever the compiler thinks of its length.
+#define CONTCONV_INLINE inline __attribute__((always_inline))
+
+// For a function around a register tile: inlined into its caller it would share registers with the caller's loops.
+#define CONTCONV_APART __attribute__((noinline))
+
+typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float UnalignedVec __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+
+inline Vec load(const float* from) { return *reinterpret_cast<const UnalignedVec*>(from); }
+inline void store(float* to, Vec v) { *reinterpret_cast<UnalignedVec*>(to) = v; }
+inline Vec broadcast(float v) { return v - Vec{}; }  // v - 0 is v for every v, so no subtraction is left of it
+
+#if defined(__AVX512F__)
+inline __mmask16 lane_mask(int64_t lanes) { return static_cast<__mmask16>((1u << lanes) - 1u); }
+inline Vec load_partial(const float* from, int64_t lanes) { return _mm512_maskz_loadu_ps(lane_mask(lanes), from); }
+inline void store_partial(float* to, Vec v, int64_t lanes) { _mm512_mask_storeu_ps(to, lane_mask(lanes), v); }
+#elif defined(__AVX2__) && defined(__FMA__)
+inline __m256i lane_mask(int64_t lanes) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(lanes)), index);
+}
+inline Vec load_partial(const float* from, int64_t lanes) { return _mm256_maskload_ps(from, lane_mask(lanes)); }
+inline void store_partial(float* to, Vec v, int64_t lanes) { _mm256_maskstore_ps(to, lane_mask(lanes), v); }
+#else
+inline Vec load_partial(const float* from, int64_t lanes) {
+  Vec v{};
+  for (int64_t i = 0; i < lanes; ++i) v[i] = from[i];
+  return v;
+}
+inline void store_partial(float* to, Vec v, int64_t lanes) {
+  for (int64_t i = 0; i < lanes; ++i) to[i] = v[i];
+}
+#endif
+
+// The first `lanes` floats at `from` (any number: none at all, or more than a vector holds), zeros after them.
+inline Vec load_lanes(const float* from, int64_t lanes) {
+  if (lanes >= kLanes) return load(from);
+  return lanes > 0 ? load_partial(from, lanes) : Vec{};
+}
+
+inline void store_lanes(float* to, Vec v, int64_t lanes) {
+  if (lanes >= kLanes) {
+    store(to, v);
+  } else if (lanes > 0) {
+    store_partial(to, v, lanes);
+  }
+}
+
+typedef float Vec4 __attribute__((vector_size(16)));
+typedef int32_t Index4 __attribute__((vector_size(16)));
+
+// The sum of v's quarters (of four lanes each).
+CONTCONV_INLINE Vec4 folded(Vec v) {
+  Vec4 part[kLanes / 4];
+  __builtin_memcpy(part, &v, sizeof v);
+  Vec4 total = part[0];
+  for (int i = 1; i < kLanes / 4; ++i) total += part[i];
+  return total;
+}
+
+// The lanes i .. l of the eight of a and b.
+#if defined(__clang__)
+#define CONTCONV_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define CONTCONV_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, Index4{i, j, k, l})
+#endif
+
+// The sums over lanes of four vectors: four at once cost little more than one.
+CONTCONV_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
+  const Vec4 a4 = folded(a), b4 = folded(b), c4 = folded(c), d4 = folded(d);
+  const Vec4 ab = CONTCONV_SHUFFLE(a4, b4, 0, 4, 1, 5) + CONTCONV_SHUFFLE(a4, b4, 2, 6, 3, 7);
+  const Vec4 cd = CONTCONV_SHUFFLE(c4, d4, 0, 4, 1, 5) + CONTCONV_SHUFFLE(c4, d4, 2, 6, 3, 7);
+  return CONTCONV_SHUFFLE(ab, cd, 0, 1, 4, 5) + CONTCONV_SHUFFLE(ab, cd, 2, 3, 6, 7);
+}
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+}  // namespace contconv

@@ -1,0 +1,69 @@
+"""The bridge to the native kernel: whether it serves a problem, and the problem in its terms."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from contconv import native
+from contconv.grid import Axis, phase_index, sources
+from contconv.kernels import Kernel
+from contconv.kernels.sampling import sampled_basis, sampled_weights
+from contconv.native import ops
+from contconv.strategies.problem import Problem
+
+# Filters of up to this size in all are made by PyTorch before the call; larger ones in cache, inside the kernel.
+FILTER_BYTES = 2**20
+
+CPU = torch.device("cpu")
+
+
+def why_not_native(problem: Problem) -> list[str]:
+    """The reasons against the native kernel; none: it serves."""
+    reasons = []
+    if problem.device.type != "cpu":
+        reasons.append(f"the native kernel runs on the CPU, and x is on {problem.device.type}")
+    if problem.dtype != torch.float32:
+        reasons.append(f"the native kernel computes in float32, and x is {problem.dtype}")
+    if not native.available():
+        reasons.append(native.status())
+    return reasons
+
+
+def native_conv(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str) -> Tensor:
+    """x: [N, Cin, *in] -> [N, Cout, *out] (channels last in memory) by one of `native.ops.ALGORITHMS`."""
+    ones = (1,) * (3 - len(problem.axes))
+    pixels = x.movedim(1, -1).reshape(problem.batch, *ones, *problem.in_size, problem.in_channels)
+    weights, mixing = (
+        _filters(kernel, problem) if algorithm == "filters" and _few(problem) else _basis_and_mixing(kernel, problem)
+    )
+    phases = ones + tuple(axis.phases for axis in problem.axes)
+    weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
+    tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
+    y = ops.convolve(pixels, tables, weights, mixing, bias, groups=problem.groups, algorithm=algorithm)
+    return y.reshape(problem.batch, *problem.out_size, problem.out_channels).movedim(-1, 1)
+
+
+def _few(problem: Problem) -> bool:
+    return problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES
+
+
+def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:
+    return sampled_weights(kernel, problem.axes, problem.device).float(), None
+
+
+def _basis_and_mixing(kernel: Kernel, problem: Problem) -> tuple[Tensor, Tensor]:
+    return sampled_basis(kernel, problem.axes, problem.device).float(), kernel.mixing.float()
+
+
+@lru_cache(maxsize=1024)
+def _table(axis: Axis, padding_mode: str) -> Tensor:
+    with torch.inference_mode(False):
+        return ops.axis_table(sources(axis, padding_mode, CPU), phase_index(axis, CPU))
+
+
+@lru_cache(maxsize=1)
+def _trivial_table() -> Tensor:
+    """Of an axis that is not there: one pixel in, one pixel out."""
+    with torch.inference_mode(False):
+        return ops.axis_table(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long))

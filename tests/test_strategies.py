@@ -1,0 +1,161 @@
+"""Every strategy gives what the oracle gives, for every kernel and every kind of problem, or says why it cannot."""
+
+from math import prod
+
+import oracle
+import pytest
+import torch
+from problems import (
+    FIXED_CASES,
+    LEARNED_CASES,
+    STRATEGY_NAMES,
+    TOLERANCE,
+    assert_near,
+    at_pixels,
+    expected,
+    few,
+    input_of,
+    layer_of,
+    pairs,
+    run,
+    scales,
+    shapes,
+    some_pixels,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import contconv
+from contconv.kernels import FIXED, KERNELS
+from contconv.strategies import STRATEGIES, chunked
+
+each_strategy = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+
+
+def check(problem, kernel):
+    """Every strategy is near the oracle, or gives reasons; all of them refuse where the oracle does."""
+    x, plain = input_of(problem), layer_of(problem, kernel)
+    out_size = oracle.scale_and_sizes(problem.in_size, problem.scale, problem.size)[1]
+    pixels = some_pixels(out_size, count=max(10, 3000 // prod(problem.kernel_size)))
+    try:
+        want = expected(problem, kernel, plain, x, pixels)
+    except oracle.Refused:
+        with pytest.raises(ValueError, match="padding_mode"):
+            plain(x, **problem.call)
+        return
+    for strategy in STRATEGY_NAMES:
+        got = run(problem, kernel, strategy, x)
+        if got is not None:
+            assert got.shape == (2, problem.channels[1], *out_size)
+            assert_near(at_pixels(got, pixels), want, about=strategy)
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(shapes(), LEARNED_CASES), ids=str)
+def test_learned_kernels_agree_with_the_oracle_for_every_shape(problem, kernel):
+    check(problem, kernel)
+
+
+# A fixed kernel has its own size and its own groups, so that one of each is enough.
+ONE_OF_EACH = [p for p in shapes() if p.groups == 1 and p.kernel_size[0] == 3]
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(ONE_OF_EACH, FIXED_CASES), ids=str)
+def test_fixed_kernels_agree_with_the_oracle_for_every_shape(problem, kernel):
+    check(problem, kernel)
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(scales()), ids=str)
+def test_kernels_agree_with_the_oracle_at_every_scale(problem, kernel):
+    check(problem, kernel)
+
+
+@each_strategy
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_every_dtype_agrees_with_the_oracle(problem, kernel, dtype, strategy):
+    x = input_of(problem, dtype=dtype)
+    if (got := run(problem, kernel, strategy, x, dtype=dtype)) is not None:
+        assert got.dtype == dtype
+        assert_near(got, expected(problem, kernel, layer_of(problem, kernel, dtype=dtype), x))
+
+
+@each_strategy
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_gradients_are_those_of_the_reference(problem, kernel, strategy):
+    if run(problem, kernel, strategy, input_of(problem)) is not None:
+        want = gradients(problem, layer_of(problem, kernel, strategy="reference"))
+        got = gradients(problem, layer_of(problem, kernel, strategy=strategy))
+        assert got.keys() == want.keys()
+        for name in want:
+            assert_near(got[name], want[name])
+
+
+def gradients(problem, layer) -> dict:
+    x = input_of(problem).requires_grad_()
+    y = layer(x, **problem.call)
+    (y * torch.cos(torch.arange(y.numel(), dtype=y.dtype)).reshape(y.shape)).sum().backward()
+    return {"x": x.grad, **{name: p.grad for name, p in layer.named_parameters()}}
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_blocks_of_one_row_make_the_same_whole(problem, kernel, monkeypatch):
+    blocks = chunked.blocks
+    monkeypatch.setattr(chunked, "blocks", lambda problem, inner: blocks(problem, inner, limit=1))
+    x = input_of(problem)
+    got, plain = run(problem, kernel, "chunked", x), layer_of(problem, kernel, strategy="reference")
+    assert_near(got, expected(problem, kernel, plain, x))
+    got = gradients(problem, layer_of(problem, kernel, strategy="chunked"))
+    for name, want in gradients(problem, plain).items():
+        assert_near(got[name], want)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches what operators return."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and not function.is_view:
+                self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
+        return result
+
+
+def test_chunks_keep_memory_bounded_forward_and_backward():
+    layer = contconv.ContinuousConv2d(16, 16, 3, strategy="chunked")
+    x = torch.randn(1, 16, 100, 100, requires_grad=True)
+    largest = LargestTensor()
+    with largest:
+        layer(x, size=(150, 150)).sum().backward()
+    whole_filters = 150 * 150 * 9 * 16 * 16 * 4
+    assert largest.bytes <= chunked.BLOCK_BYTES < whole_filters
+
+
+@each_strategy
+def test_every_strategy_runs_somewhere_in_the_catalogue(strategy):
+    ran = [run(problem, kernel, strategy, input_of(problem)) is not None for problem, kernel in pairs(few())]
+    assert any(ran)
+
+
+def test_the_reference_is_last_and_refuses_nothing():
+    assert STRATEGY_NAMES[-1] == "reference"
+    for problem, kernel in pairs(few()):
+        assert run(problem, kernel, "reference", input_of(problem)) is not None
+
+
+def test_a_strategy_is_registered_under_its_own_name():
+    assert {name: strategy.name for name, strategy in STRATEGIES.items()} == {name: name for name in STRATEGIES}
+
+
+def test_every_registered_kernel_has_a_formula_in_the_oracle():
+    assert oracle.LEARNED.keys() == KERNELS.keys()
+    assert oracle.FIXED.keys() == FIXED.keys()
+    assert FIXED.keys() <= FIXED_CASES.keys()
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_without_a_name_the_first_strategy_with_no_reason_against_it_runs(problem, kernel):
+    explained = contconv.explain(layer_of(problem, kernel), input_of(problem), **problem.call)
+    assert list(explained.reasons) == STRATEGY_NAMES
+    assert explained.strategy == next(name for name, reasons in explained.reasons.items() if not reasons)
