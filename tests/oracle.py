@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import ceil, exp, floor, pi, prod, sin
 
@@ -122,6 +123,7 @@ def continuous_conv(
     d = len(kernel_size)
     options = zip(x.shape[2:], kernel_size, *(per_axis(v, d) for v in (scale, size, antialias, center)), strict=True)
     axes = [axis(*option) for option in options]
+    weight = cache(weight)  # at k/l the same displacements come again and again
     gain = float(prod(a.stretch for a in axes))
     taps = [a.taps(padding_mode) for a in axes]
     chosen = list(product(*map(range, map(len, taps)))) if pixels is None else pixels

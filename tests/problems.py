@@ -187,7 +187,8 @@ KERNEL_CASES = {**LEARNED_CASES, **FIXED_CASES}
 
 
 def layer_of(problem: Problem, kernel: KernelCase, *, strategy=None, dtype=torch.float64, device=None) -> nn.Module:
-    """The layer that the problem asks for, with every parameter drawn at random (the same ones each time)."""
+    """The layer that the problem asks for, with every parameter drawn at random: the same ones each time, and numbers
+    that float32 has too, so that a layer can go from one dtype to the other and stay the same."""
     d = len(problem.in_size)
     made = kernel.make(*problem.channels, problem.kernel_size, groups=problem.groups, dtype=dtype, device=device)
     layer = LAYERS[d](
@@ -204,14 +205,14 @@ def layer_of(problem: Problem, kernel: KernelCase, *, strategy=None, dtype=torch
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in layer.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 2)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
     return layer
 
 
 def input_of(problem: Problem, *, batch: int = 2, dtype=torch.float64) -> Tensor:
     generator = torch.Generator().manual_seed(2)
     shape = (batch, problem.channels[0], *problem.in_size)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=generator).to(dtype)
 
 
 def expected(problem: Problem, kernel: KernelCase, layer: nn.Module, x: Tensor, pixels=None) -> np.ndarray:
@@ -329,8 +330,14 @@ STRATEGY_NAMES = list(STRATEGIES)
 
 def run(problem: Problem, kernel: KernelCase, strategy: str, x: Tensor, **made) -> Tensor | None:
     """The output by this strategy; None where it gives its reasons why not, in `explain` and in the error alike."""
-    layer = layer_of(problem, kernel, strategy=strategy, **made)
-    reasons = contconv.explain(layer_of(problem, kernel, **made), x, **problem.call).reasons[strategy]
+    return run_layer(layer_of(problem, kernel, **made), problem, strategy, x)
+
+
+def run_layer(layer: nn.Module, problem: Problem, strategy: str, x: Tensor) -> Tensor | None:
+    """`run` of a layer that is there already."""
+    layer.strategy = None
+    reasons = contconv.explain(layer, x, **problem.call).reasons[strategy]
+    layer.strategy = strategy
     if not reasons:
         return layer(x, **problem.call)
     with pytest.raises(ValueError, match=f"{strategy}.*cannot run") as error:

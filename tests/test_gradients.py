@@ -2,7 +2,18 @@
 
 import pytest
 import torch
-from problems import KERNEL_CASES, LEARNED_CASES, STRATEGY_NAMES, Problem, few, input_of, layer_of, pairs, run
+from problems import (
+    KERNEL_CASES,
+    LEARNED_CASES,
+    STRATEGY_NAMES,
+    Problem,
+    assert_near,
+    few,
+    input_of,
+    layer_of,
+    pairs,
+    run,
+)
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
@@ -40,6 +51,25 @@ def test_derivatives_element_by_element(kernel, strategy):
         function, tensors = differentiable(problem, kernel, strategy)
         assert gradcheck(function, tensors)
         assert gradgradcheck(function, tensors)
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_second_derivatives_in_float32_are_those_in_float64(problem, kernel, strategy):
+    """Finite differences need float64; a strategy may compute float32 in another way."""
+    if run(problem, kernel, strategy, input_of(problem).float(), dtype=torch.float32) is not None:
+        got = second_derivatives(problem, layer_of(problem, kernel, strategy=strategy, dtype=torch.float32))
+        want = second_derivatives(problem, layer_of(problem, kernel, strategy="reference"))
+        for one, other in zip(got, want, strict=True):
+            assert_near(one, other, 1e-4)
+
+
+def second_derivatives(problem, layer) -> list:
+    """Of a cubic function of the output."""
+    x = input_of(problem, dtype=layer.bias.dtype).requires_grad_()
+    inputs = [x, *layer.parameters()]
+    first = torch.autograd.grad(layer(x, **problem.call).pow(3).sum(), inputs, create_graph=True)
+    return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
 
 
 @pytest.mark.parametrize("kernel", LEARNED_CASES.values(), ids=str)

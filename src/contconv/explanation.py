@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from contconv import native
 from contconv.functional import planned
 from contconv.modules import ContinuousConv
 from contconv.precision import computing_dtype
 from contconv.size import PerAxis, Size, plain
 from contconv.strategies import STRATEGIES, Cost, Problem, chosen
+from contconv.strategies.model import predicted_seconds
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Explanation:
     strategy: str
     reasons: dict[str, list[str]]  # against each strategy; none: it can run
     costs: dict[str, Cost]  # of those that can
+    seconds: dict[str, float | None]  # what the cost model expects of them
+    native: str  # whether the native kernel is there
     problem: Problem
 
     def __str__(self) -> str:
@@ -34,11 +38,13 @@ class Explanation:
             mark = "->" if name == self.strategy else "  "
             if name in self.costs:
                 cost = self.costs[name]
+                seconds = self.seconds[name]
+                expected = "" if seconds is None else f", expected {1e3 * seconds:.3g} ms"
                 work = f"{cost.macs / 1e6:.6g} M multiply-adds, {cost.bytes / 2**20:.4g} MiB of scratch"
-                lines.append(f"{mark} {name:<10} {work}")
+                lines.append(f"{mark} {name:<10} {work}{expected}")
             else:
                 lines.append(f"{mark} {name:<10} cannot: {'; '.join(reasons)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.native])
 
 
 def explain(
@@ -65,11 +71,12 @@ def explain(
     problem = planned(
         shape, layer.kernel, scale=layer.scale if scale is None and size is None else scale, size=size,
         padding_mode=layer.padding_mode, antialias=layer.antialias, center=layer.center, kernel_size=layer.kernel_size,
-        dtype=dtype, device=device,
+        memory_limit=layer.memory_limit, training=torch.is_grad_enabled(), dtype=dtype, device=device,
     )  # fmt: skip
     reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}
     costs = {name: STRATEGIES[name].cost(problem) for name, against in reasons.items() if not against}
-    return Explanation(chosen(problem, layer.strategy).name, reasons, costs, problem)
+    seconds = {name: predicted_seconds(STRATEGIES[name], problem) for name in costs}
+    return Explanation(chosen(problem, layer.strategy).name, reasons, costs, seconds, native.status(), problem)
 
 
 def _by(sizes: Iterable[object]) -> str:

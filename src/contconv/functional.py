@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
 from contconv.kernels import Kernel, as_kernel, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
-from contconv.size import PerAxis, Size, exact, per_axis, scales_and_sizes
+from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -23,6 +23,7 @@ def continuous_conv(
     antialias: bool = False,
     center: PerAxis = 0,
     strategy: str | None = None,
+    memory_limit: int | None = None,
     kernel_size: Size | None = None,
 ) -> Tensor:
     """Convolve x with a continuous kernel and sample the result on the projected grid.
@@ -30,7 +31,8 @@ def continuous_conv(
     x: [N, Cin, *in] -> [N, Cout, *out] with 1, 2 or 3 spatial axes; `scale` and `size` are one value or one per axis.
 
     `antialias` stretches the kernel on axes that shrink; `center` moves it by so many input pixels; `strategy` asks for
-    one way of computing by name; `kernel_size` is for a module that has a basis and a mixing but no size of its own.
+    one way of computing by name; `memory_limit` bounds the bytes beyond input, output and parameters, at some time;
+    `kernel_size` is for a module that has a basis and a mixing but no size of its own.
 
     >>> continuous_conv(torch.ones(1, 3, 8, 8), contconv.Cubic(), scale=(0.61, 1.37)).shape
     torch.Size([1, 3, 5, 11])
@@ -40,7 +42,8 @@ def continuous_conv(
     dtype = computing_dtype(x)
     problem = planned(
         x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
-        kernel_size=kernel_size, dtype=dtype, device=x.device,
+        kernel_size=kernel_size, memory_limit=memory_limit, dtype=dtype, device=x.device,
+        training=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.parameters())),
     )  # fmt: skip
     run = chosen(problem, strategy).run
     bias = None if bias is None else bias.to(dtype)
@@ -63,6 +66,8 @@ def planned(
     antialias: bool,
     center: PerAxis,
     kernel_size: Size | None = None,
+    memory_limit: int | None = None,
+    training: bool = False,
     dtype: torch.dtype = torch.float32,
     device: torch.device = torch.device("cpu"),  # noqa: B008 - a device is immutable
 ) -> Problem:
@@ -84,12 +89,14 @@ def planned(
         )
     )
     check_reach(axes, padding_mode)
+    if memory_limit is not None:
+        exact_size(memory_limit, "memory_limit")
     *_, functions, out_channels, per_group = kernel.mixing.shape
     if kind.channelwise:
         batch, channels = batch * channels, 1
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
-        kind.per_tap, kind.normalize, kind.separable, dtype, device,
+        kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from contconv.functional import continuous_conv
 from contconv.grid import PADDING_MODES
 from contconv.kernels import DEFAULT_KERNEL, KERNELS, Kernel, as_kernel, check_channels, support, traits
-from contconv.size import Number, PerAxis, Size, exact, exact_scales, exact_sizes, per_axis, plain
+from contconv.size import Number, PerAxis, Size, exact, exact_scales, exact_size, exact_sizes, per_axis, plain
 from contconv.strategies import check_name
 
 
@@ -23,6 +23,7 @@ class ContinuousConv(nn.Module):
     antialias: stretch the kernel on axes that shrink, as image resizers do.
     center: move the kernel by so many input pixels.
     strategy: compute in this way only; None picks the best.
+    memory_limit: the bytes that a call may take beyond input, output and parameters, at some time.
     """
 
     axes: int
@@ -41,6 +42,7 @@ class ContinuousConv(nn.Module):
         antialias: bool = False,
         center: PerAxis = 0,
         strategy: str | None = None,
+        memory_limit: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -58,6 +60,7 @@ class ContinuousConv(nn.Module):
         self.antialias = antialias
         self.center = tuple(exact(c, "center") for c in per_axis(center, self.axes, "center"))  # type: ignore[arg-type]
         self.strategy = strategy
+        self.memory_limit = memory_limit if memory_limit is None else exact_size(memory_limit, "memory_limit")
         self.kernel = self._made(kernel, device, dtype)
         if antialias and traits(self.kernel).per_tap:
             raise ValueError("antialias=True needs a kernel of the displacement; this kernel has one mixing per tap")
@@ -125,7 +128,7 @@ class ContinuousConv(nn.Module):
         return continuous_conv(
             x, self.kernel, self.bias, scale=self.scale if scale is None and size is None else scale, size=size,
             padding_mode=self.padding_mode, antialias=self.antialias, center=self.center, strategy=self.strategy,
-            kernel_size=self.kernel_size,
+            memory_limit=self.memory_limit, kernel_size=self.kernel_size,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -143,6 +146,8 @@ class ContinuousConv(nn.Module):
             given.append(f"center={_once(self.center)}")
         if self.strategy is not None:
             given.append(f"strategy={self.strategy!r}")
+        if self.memory_limit is not None:
+            given.append(f"memory_limit={self.memory_limit}")
         return f"{type(self).__name__}({', '.join(given)})"
 
     def _kernel_repr(self) -> str:

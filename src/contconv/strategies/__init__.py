@@ -1,46 +1,39 @@
 """Strategies: (x, kernel, problem) -> y, all exact. To add one: write its file and register it here."""
 
-from typing import Protocol
-
-from torch import Tensor
-
-from contconv.kernels import Kernel
 from contconv.strategies.chunked import Chunked
 from contconv.strategies.conv import Conv
 from contconv.strategies.factored import Factored
+from contconv.strategies.model import predicted_seconds
 from contconv.strategies.phases import Phases
-from contconv.strategies.problem import Cost, Problem, biased
+from contconv.strategies.problem import Cost, Problem, Strategy, biased
 from contconv.strategies.reference import Reference
 from contconv.strategies.separable import Separable
 
-
-class Strategy(Protocol):
-    name: str
-
-    def why_not(self, problem: Problem) -> list[str]:
-        """The reasons against running this problem; none: it can."""
-
-    def cost(self, problem: Problem) -> Cost: ...
-
-    def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor: ...
-
-
-# In order of preference. The reference is last and refuses nothing.
+# In order of preference where nothing better is known. The reference is last and refuses nothing.
 STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(), Reference())
+    strategy.name: strategy
+    for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(Reference()), Reference())
 }
 
 
 def chosen(problem: Problem, name: str | None = None) -> Strategy:
-    """The strategy asked for by name, or the first that has nothing against the problem."""
-    if name is None:
-        return next(strategy for strategy in STRATEGIES.values() if not strategy.why_not(problem))
+    """The strategy asked for by name, or the one that should be fastest; in chunks if `memory_limit` demands it."""
     check_name(name)
-    strategy = STRATEGIES[name]
+    strategy = _fastest(problem) if name is None else STRATEGIES[name]
+    if problem.memory_limit is not None and strategy.cost(problem).bytes > problem.memory_limit:
+        strategy = Chunked(strategy)
     reasons = strategy.why_not(problem)
     if reasons:
-        raise ValueError(f"strategy={name!r} cannot run here: {'; '.join(reasons)}")
+        raise ValueError(f"strategy={strategy.name!r} cannot run here: {'; '.join(reasons)}")
     return strategy
+
+
+def _fastest(problem: Problem) -> Strategy:
+    """By the cost model, among those that have nothing against the problem; where it knows none of them, the first."""
+    able = [strategy for strategy in STRATEGIES.values() if not strategy.why_not(problem)]
+    seconds = {strategy.name: predicted_seconds(strategy, problem) for strategy in able}
+    known = [strategy for strategy in able if seconds[strategy.name] is not None]
+    return min(known, key=lambda strategy: seconds[strategy.name] or 0.0) if known else able[0]
 
 
 def check_name(name: str | None) -> None:

@@ -1,49 +1,47 @@
-"""Blocks of the output one after the other, recomputed in backward: bounded memory for any problem, at some time.
+"""Blocks of images and rows one after the other, recomputed in backward: bounded memory for any problem, at some time.
 
-The paper's "clear memory": only the kernel's parameters are kept between forward and backward.
+The paper's "clear memory": only the arguments are kept between forward and backward.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from contconv.grid import cut
 from contconv.kernels import Kernel
-from contconv.strategies.problem import Cost, Problem
-from contconv.strategies.recompute import recomputed
-from contconv.strategies.reference import Reference
+from contconv.strategies.blocks import block, block_sizes, run_in_blocks
+from contconv.strategies.problem import Cost, Problem, Strategy
 
-BLOCK_BYTES = 64 * 2**20
+DEFAULT_LIMIT = 64 * 2**20
 
 
+@dataclass(frozen=True)
 class Chunked:
-    name = "chunked"
-    inner = Reference()
+    """`inner` computes the blocks."""
+
+    inner: Strategy
+    name: ClassVar[str] = "chunked"
 
     def why_not(self, problem: Problem) -> list[str]:
-        return []
+        reasons = [f"{self.inner.name}: {reason}" for reason in self.inner.why_not(problem)]
+        least = self.inner.cost(block(problem, min(1, problem.batch), 0, 1)).bytes
+        if problem.memory_limit is not None and least > problem.memory_limit:
+            reasons.append(f"memory_limit={problem.memory_limit} is less than the {least} bytes that one row needs")
+        return reasons
 
     def cost(self, problem: Problem) -> Cost:
-        block = next(blocks(problem, self.inner))
-        return Cost(macs=self.inner.cost(problem).macs, bytes=self.inner.cost(block).bytes)
+        images, rows = self._sizes(problem)
+        return Cost(self.inner.cost(problem).macs, self.inner.cost(block(problem, images, 0, rows)).bytes)
+
+    def engine(self, problem: Problem) -> str:
+        return self.name
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        return {}
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-        parts = []
-        for block in blocks(problem, self.inner):
+        return run_in_blocks(self.inner.run, x, kernel, bias, problem, self._sizes(problem))
 
-            def run(module: Kernel, x: Tensor, bias: Tensor | None, block: Problem = block) -> Tensor:
-                return self.inner.run(x, module, bias, block)
-
-            parts.append(recomputed(run, kernel, x, bias))
-        return torch.cat(parts, dim=2)
-
-
-def blocks(problem: Problem, inner: Reference, limit: int = BLOCK_BYTES) -> Iterator[Problem]:
-    """The problem cut along its first axis into blocks of at most `limit` bytes, or of one row."""
-    first, *rest = problem.axes
-    per_row = inner.cost(problem).bytes // first.out_size
-    rows = max(1, min(first.out_size, limit // max(1, per_row)))
-    for start in range(0, first.out_size, rows):
-        yield replace(problem, axes=(cut(first, start, min(start + rows, first.out_size)), *rest))
+    def _sizes(self, problem: Problem) -> tuple[int, int]:
+        limit = DEFAULT_LIMIT if problem.memory_limit is None else problem.memory_limit
+        return block_sizes(problem, lambda part: self.inner.cost(part).bytes, limit)

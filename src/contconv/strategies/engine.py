@@ -44,6 +44,13 @@ def native_conv(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem
     return y.reshape(problem.batch, *problem.out_size, problem.out_channels).movedim(-1, 1)
 
 
+def native_bytes(problem: Problem, algorithm: str) -> int:
+    """What a call of the native kernel needs beyond input, output and parameters."""
+    basis = problem.phases * problem.taps * problem.basis_functions
+    filters = problem.phases if algorithm == "filters" and _few(problem) else torch.get_num_threads()
+    return 4 * (basis + 2 * filters * problem.taps * problem.weights)
+
+
 def _few(problem: Problem) -> bool:
     return problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES
 

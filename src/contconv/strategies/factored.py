@@ -6,6 +6,8 @@ At the input:   u[r] = mixing_r . x, per input pixel    then  y = sum over taps 
 """
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,13 +15,20 @@ from torch import Tensor
 from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
-from contconv.strategies.engine import native_conv, why_not_native
+from contconv.strategies.blocks import block, block_sizes, run_in_blocks
+from contconv.strategies.engine import native_bytes, native_conv, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import extracted_neighbours
 
+BLOCK_BYTES = 64 * 2**20
 
+
+@dataclass(frozen=True)
 class Factored:
-    name = "factored"
+    """`native=False` keeps to PyTorch even where the native kernel would serve."""
+
+    native: bool = True
+    name: ClassVar[str] = "factored"
 
     def why_not(self, problem: Problem) -> list[str]:
         if problem.per_tap:
@@ -27,22 +36,68 @@ class Factored:
         return []
 
     def cost(self, problem: Problem) -> Cost:
-        at_output, at_input = macs_at_output(problem), macs_at_input(problem)
-        width = max(problem.dtype.itemsize, 4)
-        channels = problem.in_channels if at_output <= at_input else problem.basis_functions * problem.out_channels
-        neighbours = problem.batch * problem.outputs * channels * problem.taps
-        return Cost(macs=min(at_output, at_input), bytes=3 * width * neighbours)
+        macs = min(macs_at_output(problem), macs_at_input(problem))
+        if self._native(problem):
+            return Cost(macs, native_bytes(problem, self._algorithm(problem)))
+        images, rows = block_sizes(problem, block_bytes, BLOCK_BYTES)
+        return Cost(macs, block_bytes(block(problem, images, 0, rows)))
+
+    def engine(self, problem: Problem) -> str:
+        return f"{self._algorithm(problem)}/{'native' if self._native(problem) else 'torch'}"
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        at_output = self._algorithm(problem) == "factored-output"
+        channels, mixed = (
+            (problem.in_channels, problem.outputs) if at_output else (problem.out_channels, problem.inputs)
+        )
+        functions = problem.batch * problem.basis_functions
+        counts = {
+            "call": 1.0,
+            "spread": functions * problem.outputs * channels * problem.taps,
+            "mixed": functions * mixed * problem.weights,
+            "pixels": problem.pixels,
+            "basis": problem.phases * problem.taps * problem.basis_functions,
+        }
+        if not self._native(problem):
+            gathered = problem.batch * problem.outputs * problem.taps * channels
+            counts["gathered"] = gathered if at_output else gathered * problem.basis_functions
+        return counts
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-        at_output = macs_at_output(problem) <= macs_at_input(problem)
-        if not why_not_native(problem):
-            return native_conv(x, kernel, bias, problem, "factored-output" if at_output else "factored-input")
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        basis = basis_per_output(kernel, problem).to(dtype)
-        mixing = kernel.mixing.to(dtype).unflatten(1, (problem.groups, problem.out_channels // problem.groups))
-        contracted = contracted_at_output if at_output else contracted_at_input
-        y = contracted(x.to(dtype), basis, mixing, problem)  # [N, g, Co, out]
-        return biased(y.reshape(problem.batch, problem.out_channels, *problem.out_size).to(x.dtype), bias)
+        if self._native(problem):
+            return native_conv(x, kernel, bias, problem, self._algorithm(problem))
+        sizes = block_sizes(problem, block_bytes, BLOCK_BYTES)
+        if sizes == (problem.batch, problem.axes[0].out_size):
+            return contracted(x, kernel, bias, problem)
+        return run_in_blocks(contracted, x, kernel, bias, problem, sizes)
+
+    def _native(self, problem: Problem) -> bool:
+        return self.native and not why_not_native(problem)
+
+    def _algorithm(self, problem: Problem) -> str:
+        return "factored-output" if macs_at_output(problem) <= macs_at_input(problem) else "factored-input"
+
+
+def contracted(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
+    """The whole contraction in PyTorch, at the cheaper end."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    basis = basis_per_output(kernel, problem).to(dtype)
+    mixing = kernel.mixing.to(dtype).unflatten(1, (problem.groups, problem.out_channels // problem.groups))
+    at_output = macs_at_output(problem) <= macs_at_input(problem)
+    contraction = contracted_at_output if at_output else contracted_at_input
+    y = contraction(x.to(dtype), basis, mixing, problem)  # [N, g, Co, out]
+    return biased(y.reshape(problem.batch, problem.out_channels, *problem.out_size).to(x.dtype), bias)
+
+
+def block_bytes(problem: Problem) -> int:
+    """What `contracted` needs: the neighbours, what they are contracted to, and the basis of every output."""
+    at_output = macs_at_output(problem) <= macs_at_input(problem)
+    functions = problem.basis_functions
+    if at_output:
+        numbers = problem.outputs * problem.in_channels * (3 * problem.taps + 2 * functions)
+    else:
+        numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + problem.inputs)
+    return max(problem.dtype.itemsize, 4) * (problem.batch * numbers + problem.outputs * problem.taps * functions)
 
 
 def macs_at_output(problem: Problem) -> int:

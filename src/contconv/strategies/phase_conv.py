@@ -5,6 +5,7 @@ product [J, M, K*Cin] @ [J, K*Cin, Cout], where M are the batch and the rows of 
 kept for backward.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -166,6 +167,11 @@ def _read(axis: Axis, phase: int, tap: int) -> slice:
     start = first[0] - axis.first[0] + tap
     step = first[1] - first[0] if len(first) > 1 else 1
     return slice(start, start + step * (len(first) - 1) + 1, step)
+
+
+def rows_of_a_class(problem: Problem) -> int:
+    """The most rows (of the leading axes) that one class has."""
+    return math.prod(-(-axis.out_size // axis.phases) for axis in problem.axes[:-1])
 
 
 def column_index(problem: Problem, device: torch.device) -> Tensor:

@@ -5,34 +5,63 @@ class, and its neighbours lie l pixels further each time, so a class is a slice;
 output is a class of its own and the batch is what shares a filter.
 """
 
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
-from contconv.strategies.engine import native_conv, why_not_native
-from contconv.strategies.phase_conv import phase_conv
+from contconv.strategies.engine import native_bytes, native_conv, why_not_native
+from contconv.strategies.phase_conv import phase_conv, rows_of_a_class
 from contconv.strategies.problem import Cost, Problem, biased
 
 
+@dataclass(frozen=True)
 class Phases:
-    name = "phases"
+    """`native=False` keeps to PyTorch even where the native kernel would serve."""
+
+    native: bool = True
+    name: ClassVar[str] = "phases"
 
     def why_not(self, problem: Problem) -> list[str]:
         return []
 
     def cost(self, problem: Problem) -> Cost:
-        weights = problem.taps * problem.weights
-        columns = problem.axes[-1].out_size * weights
-        row = problem.batch * problem.in_channels * problem.taps * problem.axes[-1].out_size
-        return Cost(
-            macs=(problem.batch * problem.outputs + problem.phases * problem.basis_functions) * weights,
-            bytes=problem.dtype.itemsize
-            * (problem.phases * weights + columns + problem.batch * problem.in_channels * problem.inputs + row),
-        )
+        filters = problem.phases * problem.taps * problem.weights
+        macs = problem.macs + problem.basis_functions * filters
+        if self._native(problem):
+            return Cost(macs, native_bytes(problem, "filters"))
+        last = problem.axes[-1].out_size * problem.taps
+        gathered = problem.batch * problem.in_channels * (problem.inputs + last * rows_of_a_class(problem))
+        return Cost(macs, max(problem.dtype.itemsize, 4) * (2 * filters + last * problem.weights + gathered))
+
+    def engine(self, problem: Problem) -> str:
+        return "phases/native" if self._native(problem) else "phases/torch"
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        filters = problem.phases * problem.taps * problem.weights
+        counts = {
+            "call": 1.0,
+            "macs": problem.macs,
+            "pixels": problem.pixels,
+            "filters": filters,
+            "generated": problem.basis_functions * filters,
+        }
+        if not self._native(problem):
+            leading = problem.axes[:-1]
+            counts["rows"] = math.prod(axis.phases * axis.taps for axis in leading)
+            counts["gathered"] = problem.batch * problem.outputs * problem.taps * problem.in_channels
+            counts["columns"] = counts["rows"] * problem.axes[-1].out_size * problem.axes[-1].taps * problem.weights
+        return counts
+
+    def _native(self, problem: Problem) -> bool:
+        return self.native and not why_not_native(problem)
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-        if not why_not_native(problem):
+        if self._native(problem):
             return native_conv(x, kernel, bias, problem, "filters")
         dtype = torch.promote_types(x.dtype, torch.float32)
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*phases, *taps, Cout, Cin/groups]

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from contconv.grid import Axis
+from contconv.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Problem:
     separable: bool
     dtype: torch.dtype
     device: torch.device
+    training: bool = False  # whether a gradient will be asked for
+    memory_limit: int | None = None  # bytes beyond input, output and parameters
 
     @property
     def in_size(self) -> tuple[int, ...]:
@@ -55,6 +59,16 @@ class Problem:
         return math.prod(axis.taps for axis in self.axes)
 
     @property
+    def pixels(self) -> int:
+        """Numbers in the input and the output."""
+        return self.batch * (self.in_channels * self.inputs + self.out_channels * self.outputs)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of filters applied to pixels."""
+        return self.batch * self.outputs * self.taps * self.weights
+
+    @property
     def weights(self) -> int:
         """Numbers in one filter tap: Cout * Cin / groups."""
         return self.out_channels * self.in_channels // self.groups
@@ -71,3 +85,25 @@ class Cost:
 
     macs: int
     bytes: int
+
+
+class Strategy(Protocol):
+    """One way of computing y. A strategy without rates of its own (see `model.py`) is never picked by itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    def why_not(self, problem: Problem) -> list[str]:
+        """The reasons against running this problem; none: it can."""
+
+    def cost(self, problem: Problem) -> Cost:
+        """What it takes, for people and for `memory_limit`."""
+
+    def engine(self, problem: Problem) -> str:
+        """Under which name the model has its rates."""
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        """What the model multiplies with the rates."""
+
+    def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
+        """x: [N, Cin, *in] -> [N, Cout, *out]."""

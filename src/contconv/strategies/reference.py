@@ -27,6 +27,12 @@ class Reference:
             bytes=width * problem.outputs * (2 * weights + 3 * neighbours),
         )
 
+    def engine(self, problem: Problem) -> str:
+        return self.name
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        return {}
+
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)
         neighbours = extracted_neighbours(x.to(dtype), problem)

@@ -31,6 +31,13 @@ class Separable:
         width = max(problem.dtype.itemsize, 4)
         return Cost(macs=problem.batch * macs, bytes=3 * width * problem.batch * largest)
 
+    def engine(self, problem: Problem) -> str:
+        return self.name
+
+    def counts(self, problem: Problem) -> dict[str, float]:
+        taps = sum(axis.taps for axis in problem.axes)
+        return {"call": 1, "taps": taps, "macs": self.cost(problem).macs, "pixels": problem.pixels}
+
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         y = x.to(torch.promote_types(x.dtype, torch.float32))
         for number in shrinking_first(problem):

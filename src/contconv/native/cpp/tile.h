@@ -33,23 +33,24 @@ struct Constant {
   static constexpr int value = Value;
 };
 
-// Calls body(Constant<n>) for a run-time n in [1, Most], so that a tail is a smaller tile and not a masked one.
+// Calls body(Constant<n>) for a run-time n in [1, Most], which is even where it is above 6: a tail is a smaller tile and
+// not a masked one, but every size takes its time to compile.
 template <int Most, class Body>
 inline void with_constant(int64_t n, Body&& body) {
   if constexpr (Most > 1) {
-    if (n < Most) return with_constant<Most - 1>(n, body);
+    if (n < Most) return with_constant<(Most > 6 ? Most - 2 : Most - 1)>(n, body);
   }
   body(Constant<Most>{});
 }
 
-// Splits `count` into the fewest pieces of at most `most`, as equal as possible (8 over 6 is 4 + 4, not 6 + 2:
-// a small tile cannot hide the latency of its multiply-adds), and calls body(first, Constant<size>) for each.
+// Splits `count` into pieces of at most `most`, about equal (8 over 6 is 4 + 4, not 6 + 2: a small tile cannot hide the
+// latency of its multiply-adds), and calls body(first, Constant<size>) for each.
 template <int Most, class Body>
 inline void for_each_piece(int64_t count, Body&& body) {
-  const int64_t pieces = ceil_div(count, Most);
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    const int64_t first = piece * count / pieces;
-    const int64_t size = (piece + 1) * count / pieces - first;
+  for (int64_t first = 0, size; first < count; first += size) {
+    const int64_t left = count - first;
+    size = ceil_div(left, ceil_div(left, Most));
+    if (size > 6 && size % 2 == 1) size = size < left ? size + 1 : (size + 1) / 2;
     with_constant<Most>(size, [&](auto rows) { body(first, rows); });
   }
 }

@@ -4,6 +4,7 @@
 // Everything below lives in an unnamed namespace: this code is compiled once per instruction set, and a function
 // with external linkage would let the linker hand AVX-512 code to a machine without it.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
@@ -52,11 +53,11 @@ inline void store_partial(float* to, Vec v, int64_t lanes) { _mm256_maskstore_ps
 #else
 inline Vec load_partial(const float* from, int64_t lanes) {
   Vec v{};
-  for (int64_t i = 0; i < lanes; ++i) v[i] = from[i];
+  __builtin_memcpy(&v, from, static_cast<size_t>(lanes) * sizeof(float));
   return v;
 }
 inline void store_partial(float* to, Vec v, int64_t lanes) {
-  for (int64_t i = 0; i < lanes; ++i) to[i] = v[i];
+  __builtin_memcpy(to, &v, static_cast<size_t>(lanes) * sizeof(float));
 }
 #endif
 
