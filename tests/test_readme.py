@@ -4,7 +4,6 @@ import contextlib
 import doctest
 import importlib
 import io
-import pkgutil
 import re
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import torch
 import contconv
 
 README = Path(__file__).parent.parent / "README.md"
-MODULES = ["contconv", *(module.name for module in pkgutil.walk_packages(contconv.__path__, "contconv."))]
+PACKAGE = Path(contconv.__file__).parent
+MODULES = sorted(".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts) for p in PACKAGE.rglob("*.py"))
 
 
 def test_every_python_block_of_the_readme_runs(tmp_path, monkeypatch):
@@ -30,7 +30,7 @@ def test_every_python_block_of_the_readme_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_example_in_a_docstring_is_true(name):
-    module = importlib.import_module(name)
+    module = importlib.import_module(name.removesuffix(".__init__"))
     names = {**vars(module), "torch": torch, "contconv": contconv}
     result = doctest.testmod(module, extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 import contconv
 from contconv.kernels import FIXED, KERNELS
-from contconv.strategies import STRATEGIES, chunked
+from contconv.strategies import STRATEGIES
 
 each_strategy = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 
@@ -53,7 +53,10 @@ def check(problem, kernel):
                 assert_near(at_pixels(got, pixels), want, about=strategy)
 
 
-@pytest.mark.parametrize(("problem", "kernel"), pairs(shapes(), LEARNED_CASES), ids=str)
+NAMED = {name: case for name, case in LEARNED_CASES.items() if name in KERNELS or name == "table-of-conv"}
+
+
+@pytest.mark.parametrize(("problem", "kernel"), pairs(shapes(), NAMED), ids=str)
 def test_learned_kernels_agree_with_the_oracle_for_every_shape(problem, kernel):
     check(problem, kernel)
 
@@ -101,18 +104,6 @@ def gradients(problem, layer) -> dict:
     return {"x": x.grad, **{name: p.grad for name, p in layer.named_parameters()}}
 
 
-@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
-def test_blocks_of_one_row_make_the_same_whole(problem, kernel, monkeypatch):
-    blocks = chunked.blocks
-    monkeypatch.setattr(chunked, "blocks", lambda problem, inner: blocks(problem, inner, limit=1))
-    x = input_of(problem)
-    got, plain = run(problem, kernel, "chunked", x), layer_of(problem, kernel, strategy="reference")
-    assert_near(got, expected(problem, kernel, plain, x))
-    got = gradients(problem, layer_of(problem, kernel, strategy="chunked"))
-    for name, want in gradients(problem, plain).items():
-        assert_near(got[name], want)
-
-
 class LargestTensor(TorchDispatchMode):
     """Watches what operators return."""
 
@@ -126,14 +117,22 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def test_chunks_keep_memory_bounded_forward_and_backward():
-    layer = contconv.ContinuousConv2d(16, 16, 3, strategy="chunked")
-    x = torch.randn(1, 16, 100, 100, requires_grad=True)
-    largest = LargestTensor()
-    with largest:
-        layer(x, size=(150, 150)).sum().backward()
-    whole_filters = 150 * 150 * 9 * 16 * 16 * 4
-    assert largest.bytes <= chunked.BLOCK_BYTES < whole_filters
+def test_chunks_keep_memory_bounded_and_make_the_same_whole():
+    x = torch.randn(2, 16, 90, 100, requires_grad=True)
+    layer, largest = contconv.ContinuousConv2d(16, 16, 3), LargestTensor()
+    outputs = {}
+    for layer.strategy in ("phases", "chunked"):
+        with largest:
+            largest.bytes = 0
+            y = layer(x, size=(130, 150))
+            y.square().mean().backward()
+        outputs[layer.strategy] = [y.detach(), x.grad, *(p.grad for p in layer.parameters())]
+        x.grad = None
+        layer.zero_grad()
+    all_filters = 130 * 150 * 9 * 16 * 16 * 4
+    assert largest.bytes <= 64 * 2**20 < all_filters
+    for got, want in zip(outputs["chunked"], outputs["phases"], strict=True):
+        assert_near(got, want)
 
 
 @each_strategy
@@ -159,7 +158,8 @@ def test_every_registered_kernel_has_a_formula_in_the_oracle():
 
 
 @pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
-def test_without_a_name_the_first_strategy_with_no_reason_against_it_runs(problem, kernel):
+def test_without_a_name_a_strategy_runs_that_has_no_reason_against_it(problem, kernel):
     explained = contconv.explain(layer_of(problem, kernel), input_of(problem), **problem.call)
     assert list(explained.reasons) == STRATEGY_NAMES
-    assert explained.strategy == next(name for name, reasons in explained.reasons.items() if not reasons)
+    assert explained.reasons[explained.strategy] == []
+    assert all(name in str(explained) for name in STRATEGY_NAMES)

@@ -22,12 +22,14 @@ class Kernel(nn.Module):
       channelwise  the kernel acts on each channel alone, whatever their number; mixing is [1, 1, 1]
       normalize    the taps of every output pixel are divided by their sum
       separable    R = 1, and basis(d) is the product of `profile(d_a)` over the axes
+      remembers    samples may be kept as long as parameters, buffers and `extra_repr()` stay what they are
     """
 
     per_tap = False
     channelwise = False
     normalize = False
     separable = False
+    remembers = False
 
     kernel_size: tuple[int, ...] | int  # an int serves any number of axes
     mixing: Tensor
@@ -58,6 +60,7 @@ class Traits:
     channelwise: bool
     normalize: bool
     separable: bool
+    remembers: bool
 
 
 def traits(kernel: Kernel) -> Traits:
@@ -67,6 +70,8 @@ def traits(kernel: Kernel) -> Traits:
 
 class LearnedKernel(Kernel):
     """A kernel whose mixing is a parameter of its own, with the channels and the support it was made for."""
+
+    remembers = True
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sequence[int], groups: int, init: str) -> None:
         super().__init__()

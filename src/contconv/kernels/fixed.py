@@ -19,6 +19,7 @@ class FixedKernel(Kernel):
     """
 
     channelwise = True
+    remembers = True
     kernel_size: tuple[int, ...] | int
 
     def __init__(self, *, normalize: bool = True) -> None:

@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from contconv.kernels.base import Kernel, traits
+
 MOST_ENTRIES = 32
 MOST_BYTES = 128 * 2**20
 
@@ -38,11 +40,12 @@ _memories: WeakKeyDictionary[nn.Module, _Memory] = WeakKeyDictionary()
 _lock = Lock()
 
 
-def remembered(kernel: nn.Module, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
+def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
     """sample(), or what it was last time if nothing that it depends on has changed since."""
     if not may_remember(kernel):
         return sample()
     state = [*kernel.parameters(), *kernel.buffers()]
+    key = key, kernel.extra_repr()
     with _lock:
         memory = _memories.get(kernel)
         if memory is None or not _unchanged(memory, state):
@@ -58,11 +61,12 @@ def remembered(kernel: nn.Module, key: Hashable, sample: Callable[[], Tensor]) -
     return result
 
 
-def may_remember(kernel: nn.Module) -> bool:
+def may_remember(kernel: Kernel) -> bool:
     """In evaluation without gradients, or where there is nothing to train; never while something traces."""
-    if torch.compiler.is_compiling() or not all(_plain(t) for t in (*kernel.parameters(), *kernel.buffers())):
+    state = [*kernel.parameters(), *kernel.buffers()]
+    if not traits(kernel).remembers or torch.compiler.is_compiling() or not all(_plain(t) for t in state):
         return False
-    trained = any(parameter.requires_grad for parameter in kernel.parameters())
+    trained = any(tensor.requires_grad for tensor in state)
     return not trained or (not kernel.training and not torch.is_grad_enabled())
 
 

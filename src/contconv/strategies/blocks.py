@@ -9,7 +9,7 @@ from torch import Tensor
 from contconv.grid import cut
 from contconv.kernels import Kernel
 from contconv.strategies.problem import Problem
-from contconv.strategies.recompute import recomputed
+from contconv.strategies.recompute import owns_its_inputs, recomputed
 
 Run = Callable[[Tensor, Kernel, Tensor | None, Problem], Tensor]
 
@@ -37,10 +37,19 @@ def block(problem: Problem, images: int, start: int, stop: int) -> Problem:
 def run_in_blocks(
     run: Run, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, sizes: tuple[int, int]
 ) -> Tensor:
-    """`run` on one block after the other, each forgotten until backward needs it."""
+    """`run` on one block after the other, each forgotten until backward needs it.
+
+    A kernel that reads tensors of others (of a net that steers it) cannot be forgotten: they would get no gradient.
+    """
     images, rows = sizes
+    if not owns_its_inputs(kernel, _basis_and_mixing, x.new_zeros(1, len(problem.axes), dtype=torch.float32)):
+        return run(x, kernel, bias, problem)
     parts = x.split(images) if images else (x,)
     return torch.cat([torch.cat(list(_rows(run, part, kernel, bias, problem, rows)), dim=2) for part in parts])
+
+
+def _basis_and_mixing(kernel: Kernel, d: Tensor) -> tuple[Tensor, Tensor]:
+    return kernel.basis(d.to(torch.promote_types(kernel.mixing.dtype, d.dtype))), kernel.mixing
 
 
 def _rows(run: Run, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, rows: int) -> Iterator[Tensor]:

@@ -1,6 +1,6 @@
 """Forget everything between forward and backward but the arguments, and compute it again when it is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,13 @@ def recomputed(run: Callable[..., Tensor], module: nn.Module, x: Tensor, *tensor
     return y
 
 
+def owns_its_inputs(module: nn.Module, probe: Callable[..., Sequence[Tensor]], *arguments: Any) -> bool:
+    """Whether probe(module, *arguments) takes no gradient to anything but the module's own parameters."""
+    frozen = {name: parameter.detach() for name, parameter in module.named_parameters(prefix="module")}
+    with torch.enable_grad():
+        return not any(y.requires_grad for y in functional_call(_Caller(module, probe), frozen, arguments))
+
+
 class _Recomputed(Function):
     @staticmethod
     def forward(ctx: Any, call: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
@@ -52,10 +59,10 @@ class _Recomputed(Function):
 class _Caller(nn.Module):
     """A function of a module as a module, so that `functional_call` can lend it parameters."""
 
-    def __init__(self, module: nn.Module, run: Callable[..., Tensor]) -> None:
+    def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
         super().__init__()
         self.module = module
         self.run = run
 
-    def forward(self, *tensors: Tensor | None) -> Tensor:
+    def forward(self, *tensors: Tensor | None) -> Any:
         return self.run(self.module, *tensors)

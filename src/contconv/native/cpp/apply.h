@@ -16,20 +16,22 @@ struct BlockRows {
 
 inline void rows_of_block(const Geometry& g, const Block& block, const BlockOffsets& offsets, const float* x,
                           const float* zeros, BlockRows& rows) {
-  const int64_t images = block.images(), channels = g.p.in_channels, image_step = g.in_pixels * channels;
+  const int64_t images = block.images(), pixels = block.pixel1 - block.pixel0, channels = g.p.in_channels;
+  const int64_t image_step = g.in_pixels * channels;
+  const float* first = x + block.image0 * image_step;
   rows.count = block.rows();
-  for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
-    for (int64_t n = 0; n < images; ++n)
-      rows.out[q * images + n] = (block.image0 + n) * g.out_pixels + offsets.out[q];
-    for (int64_t t = 0; t < g.taps; ++t) {
-      const int64_t source = offsets.in[q * g.taps + t];
-      const float** to = rows.in + t * g.block_rows + q * images;
-      if (source < 0) {
-        for (int64_t n = 0; n < images; ++n) to[n] = zeros;
-      } else {
-        const float* first = x + block.image0 * image_step + source * channels;
-        for (int64_t n = 0; n < images; ++n) to[n] = first + n * image_step;
-      }
+  for (int64_t q = 0; q < pixels; ++q) {
+    const int64_t out = block.image0 * g.out_pixels + offsets.out[q], *source = offsets.in + q * g.taps;
+    const float** to = rows.in + q * images;
+    for (int64_t t = 0; t < g.taps; ++t, to += g.block_rows) to[0] = source[t] < 0 ? zeros : first + source[t] * channels;
+    rows.out[q * images] = out;
+  }
+  // The other images differ by a constant; padding stays where it is.
+  for (int64_t n = 1; n < images; ++n) {
+    for (int64_t q = 0; q < pixels; ++q) {
+      const float** to = rows.in + q * images;
+      for (int64_t t = 0; t < g.taps; ++t, to += g.block_rows) to[n] = to[0] == zeros ? zeros : to[0] + n * image_step;
+      rows.out[q * images + n] = rows.out[q * images] + n * g.out_pixels;
     }
   }
 }
