@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import ceil, exp, floor, pi, prod, sin
+from math import ceil, exp, pi, prod, sin
 
 import numpy as np
 
@@ -264,10 +264,9 @@ def gaussian(covariance: np.ndarray, kernel_size):
     return weight
 
 
-def table(taps: np.ndarray, axes: int):
-    """[*K] or a convolution's [Cout, Cin/groups, *K]: a tap holds for one pixel's width; the first is leftmost."""
-    kernel_size = taps.shape[taps.ndim - axes :]
-    return lambda d, j: taps[(..., *(floor(k / 2 - t) for t, k in zip(d, kernel_size, strict=True)))]
+def table(taps: np.ndarray):
+    """[*K], or a convolution's [Cout, Cin/groups, *K]: each neighbour has its tap, wherever in the window g lies."""
+    return lambda d, j: taps[(..., *j)]
 
 
 FIXED = {"linear": linear, "cubic": cubic, "lanczos": lanczos, "gaussian": gaussian}

@@ -159,7 +159,7 @@ FIXED_CASES = {
     "table": fixed(
         "table",
         lambda d: contconv.Table(taps(d), channelwise=True),
-        lambda d: oracle.table(taps(d).numpy(), d),
+        lambda d: oracle.table(taps(d).numpy()),
         lambda d: (4, 3, 2)[:d],
         per_tap=True,
     ),
@@ -176,7 +176,7 @@ LEARNED_CASES = {
     "folded-spline": learned("folded-spline", partial(contconv.SplineKernel, fold=True), oracle.folded_spline),
     "waves": learned("waves", Waves, waves),
     "table-of-conv": KernelCase(
-        "table-of-conv", table_of_conv, lambda p, kernel_size: oracle.table(p["taps"], len(kernel_size)), per_tap=True
+        "table-of-conv", table_of_conv, lambda p, kernel_size: oracle.table(p["taps"]), per_tap=True
     ),
 }
 
@@ -274,6 +274,7 @@ SCALES = {
     "size": {"size": (4, 7, 3)},
     "smaller-than-scaled": {"scale": 1.25, "size": (4, 3, 2)},
     "larger-than-scaled": {"scale": (0.5, 1, 2), "size": (6, 8, 7)},
+    "one-pixel": {"scale": 0.75, "size": (1, 1, 1)},
     "far-outside": {"scale": 1, "size": (15, 13, 6)},
 }
 

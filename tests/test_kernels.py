@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from problems import KERNEL_CASES, KERNEL_SIZES, LEARNED_CASES, Problem, Waves, assert_near, layer_of
+from problems import KERNEL_CASES, KERNEL_SIZES, LEARNED_CASES, TOLERANCE, Problem, Waves, assert_near, layer_of
 from torch import nn
 
 import contconv
@@ -155,6 +155,14 @@ def test_a_table_at_scale_one_is_its_taps_over_their_sum(taps):
     first = 4 - len(taps) // 2 + (len(taps) + 1) % 2
     want = torch.tensor(taps[::-1], dtype=torch.float64) / sum(taps)
     torch.testing.assert_close(y.flatten()[first : first + len(taps)], want)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_displacement_next_to_the_border_between_taps_stays_on_its_side(dtype, sign):
+    x, table = torch.randn(1, 1, 9).to(dtype), contconv.Table(torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=dtype))
+    near, nearer = (contconv.continuous_conv(x, table, scale=1, center=sign * c) for c in (1e-3, 1e-30))
+    assert torch.equal(near, nearer)
 
 
 # Initialisation

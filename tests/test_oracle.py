@@ -54,7 +54,7 @@ def test_reflection_stops_before_the_far_border():
 def test_table_at_scale_one_is_convolution(groups, kernel_size):
     d = len(kernel_size)
     x, w = RNG.normal(size=(2, 4, *(5, 6, 4)[:d])), RNG.normal(size=(4, 4 // groups, *kernel_size))
-    got = oracle.continuous_conv(x, oracle.table(w, d), kernel_size, scale=1, groups=groups)
+    got = oracle.continuous_conv(x, oracle.table(w), kernel_size, scale=1, groups=groups)
     conv = (F.conv1d, F.conv2d, F.conv3d)[d - 1]
     want = conv(torch.tensor(x), torch.tensor(w), padding=[k // 2 for k in kernel_size], groups=groups)
     np.testing.assert_allclose(got, want.numpy(), atol=1e-12)

@@ -63,9 +63,12 @@ class Traits:
     remembers: bool
 
 
+TRAITS = tuple(field.name for field in fields(Traits))
+
+
 def traits(kernel: Kernel) -> Traits:
     """What kind of kernel this is; a user's own module need not say."""
-    return Traits(*(bool(getattr(kernel, field.name, False)) for field in fields(Traits)))
+    return Traits(*(bool(getattr(kernel, name, False)) for name in TRAITS))
 
 
 class LearnedKernel(Kernel):

@@ -42,9 +42,9 @@ _lock = Lock()
 
 def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
     """sample(), or what it was last time if nothing that it depends on has changed since."""
-    if not may_remember(kernel):
-        return sample()
     state = [*kernel.parameters(), *kernel.buffers()]
+    if not may_remember(kernel, state):
+        return sample()
     key = key, kernel.extra_repr()
     with _lock:
         memory = _memories.get(kernel)
@@ -61,13 +61,14 @@ def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> T
     return result
 
 
-def may_remember(kernel: Kernel) -> bool:
+def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:
     """In evaluation without gradients, or where there is nothing to train; never while something traces."""
-    state = [*kernel.parameters(), *kernel.buffers()]
-    if not traits(kernel).remembers or torch.compiler.is_compiling() or not all(_plain(t) for t in state):
+    if not traits(kernel).remembers or torch.compiler.is_compiling():
         return False
     trained = any(tensor.requires_grad for tensor in state)
-    return not trained or (not kernel.training and not torch.is_grad_enabled())
+    if trained and (kernel.training or torch.is_grad_enabled()):
+        return False
+    return all(_plain(tensor) for tensor in state)
 
 
 def _plain(tensor: Tensor) -> bool:

@@ -1,5 +1,9 @@
 """Strategies: (x, kernel, problem) -> y, all exact. To add one: write its file and register it here."""
 
+from functools import lru_cache
+
+import torch
+
 from contconv.strategies.chunked import Chunked
 from contconv.strategies.conv import Conv
 from contconv.strategies.factored import Factored
@@ -19,6 +23,11 @@ STRATEGIES: dict[str, Strategy] = {
 def chosen(problem: Problem, name: str | None = None) -> Strategy:
     """The strategy asked for by name, or the one that should be fastest; in chunks if `memory_limit` demands it."""
     check_name(name)
+    return _chosen(problem, name, torch.get_num_threads())
+
+
+@lru_cache(maxsize=4096)
+def _chosen(problem: Problem, name: str | None, threads: int) -> Strategy:
     strategy = _fastest(problem) if name is None else STRATEGIES[name]
     if problem.memory_limit is not None and strategy.cost(problem).bytes > problem.memory_limit:
         strategy = Chunked(strategy)
