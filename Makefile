@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test lint format demo clean
+.PHONY: setup test fuzz lint format demo bench bench-tables bench-choice bench-scaling bench-docs clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 test: setup
 	$(BIN)/python -m pytest
 
+fuzz: setup
+	CONTCONV_FUZZ=long $(BIN)/python -m pytest tests/test_fuzz.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,6 +32,24 @@ format: setup
 
 demo: setup
 	$(BIN)/python examples/demo.py --out out/demo.png
+
+bench: setup
+	$(BIN)/python benchmarks/run.py --out out/bench.json
+
+bench-tables: setup
+	$(BIN)/python benchmarks/run.py --tables --out out/tables.json
+
+# Whether the cost model picks well, on 200 fresh random problems (about 15 minutes).
+bench-choice: setup
+	$(BIN)/python benchmarks/fit.py measure --count 200 --seed 2 --out out/check.json
+	$(BIN)/python benchmarks/fit.py check out/check.json
+
+bench-scaling: setup
+	$(BIN)/python benchmarks/scaling.py --out docs/images/scaling.png
+
+bench-docs: setup
+	$(BIN)/python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > out/benchmarks.md
+	mv out/benchmarks.md docs/benchmarks.md
 
 clean:
 	rm -rf $(VENV) build dist out

@@ -91,3 +91,15 @@ def test_a_plan_made_without_gradients_serves_training_afterwards(kernel, strate
     y = run(problem, kernel, strategy, x.requires_grad_())
     if y is not None:
         assert torch.autograd.grad(y.sum(), x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+@pytest.mark.parametrize("kernel", ["linear", "spline"])
+def test_where_nothing_of_the_input_is_seen_its_gradient_is_zero(kernel, strategy):
+    kernel = KERNEL_CASES[kernel]
+    problem = kernel.fitted(Problem((3, 2), (2, 3), scale=1, center=(0, -9), channels=(2, 2), bias=False))
+    x = input_of(problem).requires_grad_()
+    y = run(problem, kernel, strategy, x)
+    if y is not None:
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        assert torch.equal(gradient, torch.zeros_like(x))

@@ -95,6 +95,7 @@ def test_channels_last_in_channels_last_out(kernel, strategy, problem):
         assert y.is_contiguous(memory_format=torch.channels_last)
         assert not y.is_contiguous()
         assert_near(y, run(problem, kernel, strategy, x).detach(), 1e-12)
+        y.sum().backward()
 
 
 @each_strategy

@@ -57,10 +57,10 @@ def _padded(x: Tensor, problem: Problem, stride: list[int]) -> tuple[Tensor, lis
     """The input padded and cropped to what the filters see, and the zero padding left for the convolution itself."""
     padding = [0] * len(problem.axes)
     for number, (axis, step) in enumerate(zip(problem.axes, stride, strict=True)):
-        left, right = axis.reach
+        left = -axis.first[0]
         spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
         if problem.padding_mode == "zeros" and left >= 0 and spare == 0:
             padding[number] = left  # symmetric: the convolution does it without a copy
         else:
-            x = extended(x, 2 + number, -left, axis.in_size + right, problem.padding_mode)
+            x = extended(x, 2 + number, axis.first[0], axis.first[-1] + axis.taps, problem.padding_mode)
     return x, padding

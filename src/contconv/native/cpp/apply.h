@@ -100,7 +100,7 @@ class Application {
   void run() const {
     const Cells cells = cache.resident ? Cells::of_size(g, kCellBytes) : Cells::whole(g);
     const int64_t shares = cache.resident ? cells.count() : shares_per_class() * g.classes;
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t s = 0; s < shares; ++s) {
       if (cache.resident) {
         for (int64_t c = 0; c < g.classes; ++c) apply_class(cells[s], c, 0, 1);

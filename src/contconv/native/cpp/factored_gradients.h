@@ -21,14 +21,14 @@ class FactoredGradients {
         floats(g.p.threads, (2 * block * g.p.rank + g.taps) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * mixing_size)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j)
       pack(mixing.data() + j * mixing_size, in.mixing + origin(panels[j]), s, panels[j].lanes, g.group_out * kWidth);
   }
 
   void run() const {
     const int64_t pixels = g.p.batch * g.in_pixels, channels = g.p.in_channels;
-#pragma omp parallel num_threads(static_cast<int>(g.p.threads))
+#pragma omp parallel num_threads(g.team(g.work))
     {
       if (to.x) {
 #pragma omp for schedule(static)
@@ -159,10 +159,11 @@ class FactoredGradients {
   }
 
   void add_up() const {
-    if (to.weights) add_parts(to.weights, basis_parts.data(), basis_size, panels.count() * chunks, g.p.threads);
+    if (to.weights) add_parts(to.weights, basis_parts.data(), basis_size, panels.count() * chunks,
+                             g.team(panels.count() * chunks * basis_size));
     if (!to.mixing) return;
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * chunks * mixing_size)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
       float* parts = mixing_parts.data() + j * chunks * mixing_size;
       for (int64_t chunk = 1; chunk < chunks; ++chunk)

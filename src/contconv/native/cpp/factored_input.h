@@ -71,7 +71,7 @@ class FactoredInput {
         mixing(panels.count() * pixel_size * g.group_in), u(g.p.threads, rows * columns * pixel_size),
         keys(g.p.threads, 2 * rows + g.taps), pointers(g.p.threads, most(g.axis[2].in, g.taps) + kRows) {
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * pixel_size * g.group_in)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
       const Panel panel = panels[j];
       const float* from = in.mixing + (panel.group * g.group_out + panel.first) * g.group_in;
@@ -84,7 +84,7 @@ class FactoredInput {
   void run() const {
     const int64_t wide = g.p.batch * strips.count * panels.count();
     const int64_t bands = most(1, least(runs1.count / 8, ceil_div(4 * g.p.threads, most(1, wide))));
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t i = 0; i < wide * bands; ++i) {
       const int64_t j = i % panels.count(), strip = i / panels.count() % strips.count;
       const int64_t band = i / panels.count() / strips.count % bands, image = i / panels.count() / strips.count / bands;

@@ -46,7 +46,7 @@ class FactoredOutput {
         block(least(96, most(1, kBlockBytes / (4 * depth) / kRows) * kRows)), mixing(panels.count() * depth * kWidth),
         runs(g, block), z(g.p.threads, block * depth), rows(g.p.threads, 3 * g.taps + block) {
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * depth * kWidth)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
       const Panel panel = panels[j];
       const float* from = in.mixing + (panel.group * g.group_out + panel.first) * g.group_in;
@@ -56,7 +56,7 @@ class FactoredOutput {
 
   void run() const {
     const int64_t pixels = g.p.batch * g.out_pixels;
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t b = 0; b < ceil_div(pixels, block); ++b) {
       const PixelRun run = runs.run(omp_get_thread_num(), b * block, least(pixels, (b + 1) * block));
       for (int64_t group = 0; group < g.p.groups; ++group) {

@@ -84,7 +84,7 @@ class Filters {
 
   void pack_mixing(const float* from) {
     const Strides s = strides_of(rank, matrix());
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * mixings * mixing_size)) schedule(static)
     for (int64_t i = 0; i < panels.count() * mixings; ++i) {
       const Panel panel = panels[i / mixings];
       const float* source = from + i % mixings * rank * matrix() + origin(panel);
@@ -116,7 +116,7 @@ class FilterCache {
         own(f.g.p.threads, resident ? 0 : at_once * f.panel_size()), made(2 * f.g.p.threads) {
     for (int64_t i = 0; i < 2 * f.g.p.threads; ++i) made[i] = -1;
     if (!resident) return;
-#pragma omp parallel for num_threads(static_cast<int>(f.g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(f.g.team(f.g.classes * panels * f.panel_size() * most(1, f.rank))) schedule(static)
     for (int64_t i = 0; i < f.g.classes * panels; ++i) f.make(all.data() + i * f.panel_size(), i / panels, i % panels);
   }
 

@@ -35,6 +35,8 @@ struct Block {
 
 class Geometry {
  public:
+  static constexpr int64_t kWorthSharing = 1 << 18;
+
   explicit Geometry(const ContconvProblem& problem)
       : p(problem), index_(2 * (problem.out[0] + problem.out[1] + problem.out[2]) + problem.phases[0] +
                            problem.phases[1] + problem.phases[2] + 3) {
@@ -50,6 +52,7 @@ class Geometry {
     out_pixels = p.out[0] * p.out[1] * p.out[2];
     group_in = p.in_channels / p.groups;
     group_out = p.out_channels / p.groups;
+    work = p.batch * out_pixels * taps * p.out_channels * group_in;
     band_axis = p.out[0] > 1 ? 0 : p.out[1] > 1 ? 1 : 2;
     block_rows = most(kRows, least(96, 4096 / most(taps, 1)) / kRows * kRows);
   }
@@ -74,6 +77,9 @@ class Geometry {
     return c;
   }
 
+  // Threads for a loop of so many elementary operations: to wake others for a little work costs more than the work.
+  int team(int64_t operations) const { return operations < kWorthSharing ? 1 : static_cast<int>(p.threads); }
+
   int64_t class_of(int64_t o0, int64_t o1, int64_t o2) const {
     return (axis[0].phase(o0) * axis[1].phases + axis[1].phase(o1)) * axis[2].phases + axis[2].phase(o2);
   }
@@ -81,6 +87,7 @@ class Geometry {
   const ContconvProblem& p;
   Axis axis[3];
   int64_t taps, classes, in_pixels, out_pixels, group_in, group_out;
+  int64_t work;        // multiply-adds of the convolution by filters
   int band_axis;       // the outermost axis that has any extent
   int64_t block_rows;  // most rows of a block: the pointers and the data of a block should stay in the first cache
 

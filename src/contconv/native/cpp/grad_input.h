@@ -71,7 +71,7 @@ class InputGradient {
 
   void run() const {
     const int64_t count = g.p.batch * g.in_pixels, channels = g.p.in_channels;
-#pragma omp parallel num_threads(static_cast<int>(g.p.threads))
+#pragma omp parallel num_threads(g.team(g.work))
     {
 #pragma omp for schedule(static)
       for (int64_t n = 0; n < ceil_div(count, 64); ++n)

@@ -82,7 +82,8 @@ class WeightGradient {
 
   void run() const {
     if (resident) sum_over_cells();
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(dynamic, 1)
+    const int team = g.team((resident ? 0 : g.work) + filters_size * most(1, f.rank));
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
     for (int64_t i = 0; i < panels * class_chunks; ++i) contract_share(i % panels, i / panels);
     if (g.p.rank > 0) add_up();
   }
@@ -107,7 +108,7 @@ class WeightGradient {
   void sum_over_cells() const {
     const Cells cells = Cells::of_size(g, kCellBytes);
     const int64_t parts = cell_chunks >= 16 ? 1 : panels;
-#pragma omp parallel num_threads(static_cast<int>(g.p.threads))
+#pragma omp parallel num_threads(g.team(g.work))
     {
 #pragma omp for schedule(dynamic, 1)
       for (int64_t i = 0; i < cell_chunks * parts; ++i) {
@@ -191,11 +192,11 @@ class WeightGradient {
   }
 
   void add_up() const {
-    if (to.weights) add_parts(to.weights, basis_parts.data(), g.classes * g.taps * f.rank, panels, g.p.threads);
+    if (to.weights) add_parts(to.weights, basis_parts.data(), g.classes * g.taps * f.rank, panels, g.team(g.classes * g.taps * f.rank * panels));
     if (!to.mixing) return;
     const int64_t tap_size = f.rank * f.matrix();
     const Strides s = f.strides_of(f.rank, f.matrix());
-#pragma omp parallel for num_threads(static_cast<int>(g.p.threads)) schedule(static)
+#pragma omp parallel for num_threads(g.team(mixing_size * panels * class_chunks)) schedule(static)
     for (int64_t i = 0; i < panels * f.mixings; ++i) {
       const Panel panel = f.panels[i / f.mixings];
       float* parts = mixing_parts.data() + i / f.mixings * class_chunks * mixing_size + i % f.mixings * f.mixing_size;

@@ -54,9 +54,9 @@ inline void unpack(float* to, const float* from, const Strides& s, int64_t lanes
 }
 
 // to[size] = sum over parts of parts[count][size], in order
-inline void add_parts(float* to, const float* parts, int64_t size, int64_t count, int64_t threads) {
+inline void add_parts(float* to, const float* parts, int64_t size, int64_t count, int threads) {
   constexpr int64_t kPiece = 4096;   // stays in the first cache while parts are added
-#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t piece = 0; piece < ceil_div(size, kPiece); ++piece) {
     const int64_t first = piece * kPiece, length = least(kPiece, size - first);
     std::memcpy(to + first, parts + first, static_cast<size_t>(length) * sizeof(float));

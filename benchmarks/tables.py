@@ -1,0 +1,108 @@
+"""Turns saved results into the tables of `docs/benchmarks.md`.
+
+python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > docs/benchmarks.md
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HEAD = """# Benchmarks
+
+Made by `make bench`, `make bench-tables` and `make bench-docs` ({machine}, {threads} threads, torch {torch}; {seconds:.0f} s and
+{table_seconds:.0f} s). {native}
+
+A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode) over that of
+`nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process: medians. *must* is the largest
+we accept. *memory* is the peak growth of the process over the convolution's. *error* is the largest difference from the float64 reference, as
+a share of the largest value, of the output and of the worst gradient.
+"""
+
+
+def cell(value: float | None, form: str = ".2f") -> str:
+    return "" if value is None else format(value, form)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def workloads(rows: list[dict]) -> str:
+    head = [
+        "workload",
+        "strategy",
+        "ours",
+        "must",
+        "interpolate + conv",
+        "plain PyTorch",
+        "memory",
+        "error",
+        "gradients",
+    ]
+    body = []
+    for row in rows:
+        ratio, error = row["ratio"], row["error"] or {}
+        memory = row["peak_bytes"]["ours"] / max(1, row["peak_bytes"]["conv"])
+        body.append(
+            [
+                f"`{row['case']}`",
+                row["strategy"],
+                f"**{ratio['ours']:.2f}**",
+                cell(row["must"]),
+                cell(ratio.get("interpolate+conv")),
+                cell(ratio.get("plain PyTorch")),
+                f"{memory:.2f}",
+                cell(error.get("output"), ".0e"),
+                cell(error.get("gradients"), ".0e"),
+            ]  # fmt: skip
+        )
+    return table(head, body)
+
+
+def papers(rows: list[dict]) -> str:
+    """Ours beside the paper's, as ratios to the convolution of the same machine."""
+    names = ("standard", "clear memory", "discrete convs")
+    head = [
+        "",
+        *(f"{name}, paper" for name in names),
+        "standard, here",
+        "clear memory, here",
+        "plain PyTorch",
+        "**ours**",
+        "MiB, ours",
+        "MiB, conv",
+    ]
+    body = []
+    for row in rows:
+        ratio, peak = row["ratio"], row["peak_bytes"]
+        body.append(
+            [
+                f"`{row['case']}`",
+                *(cell(row["paper"].get(name), ".1f") for name in names),
+                *(cell(ratio.get(name), ".1f") for name in ("standard", "clear memory", "plain PyTorch")),
+                f"**{ratio['ours']:.2f}**",
+                f"{peak['ours'] / 2**20:.0f}",
+                f"{peak['conv'] / 2**20:.0f}",
+            ]  # fmt: skip
+        )
+    return table(head, body)
+
+
+def main() -> None:
+    bench, tables = (json.loads(Path(path).read_text()) for path in sys.argv[1:3])
+    print(HEAD.format(**{**bench, "table_seconds": tables["seconds"]}))
+    print("## Workloads\n")
+    print(workloads([row for row in bench["rows"] if "layers" not in row["case"]]))
+    print(
+        "\n## The paper's tables\n\nThe paper's figures were measured on a V100; ours on this CPU. Both are ratios to the"
+    )
+    print('convolution of the same machine. "clear memory" is the strategy `chunked`, "standard" is `reference`.\n')
+    print(papers(tables["rows"]))
+    print(
+        "\n## Scaling\n\n![cost against image side, channels, batch and numerator](images/scaling.png)\n\n`make bench-scaling`."
+    )
+
+
+if __name__ == "__main__":
+    main()
