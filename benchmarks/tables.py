@@ -9,14 +9,28 @@ from pathlib import Path
 
 HEAD = """# Benchmarks
 
-Made by `make bench`, `make bench-tables` and `make bench-docs` ({machine}, {threads} threads, torch {torch}; {seconds:.0f} s and
-{table_seconds:.0f} s). {native}
+Made by `make bench`, `make bench-tables` and `make bench-docs` ({machine}, {threads} threads, torch {torch};
+{seconds:.0f} s and {table_seconds:.0f} s). {native}
 
-A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode) over that of
-`nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process: medians. *must* is the largest
-we accept. *memory* is the peak growth of the process over the convolution's. *error* is the largest difference from the float64 reference, as
-a share of the largest value, of the output and of the worst gradient.
+A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode) over that
+of `nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process: medians. *must*
+is the largest we accept. *memory* is the peak growth of the process over the convolution's. *error* is the largest
+difference from the float64 reference, as a share of the largest value, of the output and of the worst gradient.
 """
+
+PAPER = """
+## The paper's tables
+
+The paper's figures were measured on a V100, ours on this CPU; both are ratios to the convolution of the same machine.
+"standard" is the strategy `reference`, "clear memory" is `chunked`, "plain PyTorch" is without the native kernel.
+"""
+
+SCALING = """
+## Scaling
+
+![cost against image side, channels, batch and numerator](images/scaling.png)
+
+`make bench-scaling`."""
 
 
 def cell(value: float | None, form: str = ".2f") -> str:
@@ -55,7 +69,7 @@ def workloads(rows: list[dict]) -> str:
                 f"{memory:.2f}",
                 cell(error.get("output"), ".0e"),
                 cell(error.get("gradients"), ".0e"),
-            ]  # fmt: skip
+            ]
         )
     return table(head, body)
 
@@ -84,7 +98,7 @@ def papers(rows: list[dict]) -> str:
                 f"**{ratio['ours']:.2f}**",
                 f"{peak['ours'] / 2**20:.0f}",
                 f"{peak['conv'] / 2**20:.0f}",
-            ]  # fmt: skip
+            ]
         )
     return table(head, body)
 
@@ -94,14 +108,9 @@ def main() -> None:
     print(HEAD.format(**{**bench, "table_seconds": tables["seconds"]}))
     print("## Workloads\n")
     print(workloads([row for row in bench["rows"] if "layers" not in row["case"]]))
-    print(
-        "\n## The paper's tables\n\nThe paper's figures were measured on a V100; ours on this CPU. Both are ratios to the"
-    )
-    print('convolution of the same machine. "clear memory" is the strategy `chunked`, "standard" is `reference`.\n')
+    print(PAPER)
     print(papers(tables["rows"]))
-    print(
-        "\n## Scaling\n\n![cost against image side, channels, batch and numerator](images/scaling.png)\n\n`make bench-scaling`."
-    )
+    print(SCALING)
 
 
 if __name__ == "__main__":

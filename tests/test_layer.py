@@ -99,6 +99,18 @@ def test_channels_last_in_channels_last_out(kernel, strategy, problem):
 
 
 @each_strategy
+@pytest.mark.parametrize("channels", [(4, 1), (1, 4), (1, 1)], ids=str)
+def test_one_channel_trains_from_channels_last_too(channels, strategy):
+    """With one channel a tensor is of both formats at once."""
+    problem, kernel = Problem((6, 6), (3, 2), scale=0.5, channels=channels), KERNEL_CASES["internal"]
+    x = input_of(problem).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = run(problem, kernel, strategy, x)
+    if y is not None:
+        y.sum().backward()
+        assert x.grad.isfinite().all()
+
+
+@each_strategy
 @each_kernel
 def test_channels_last_3d_in_channels_last_3d_out(kernel, strategy):
     problem = kernel.fitted(Problem((4, 4, 4), (3, 2, 2), scale=0.5))

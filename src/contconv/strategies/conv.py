@@ -40,12 +40,10 @@ class Conv:
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
         axes = len(problem.axes)
-        filters = (
-            weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1)).to(x.dtype)
-        )  # [Cout, Cin/groups, *taps]
+        filters = weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1))  # [Cout, Cin/groups, *taps]
         stride = [_step(axis) for axis in problem.axes]
         x, padding = _padded(x, problem, stride)
-        return CONVS[axes](x, filters, bias, stride, padding, groups=problem.groups)
+        return CONVS[axes](x, filters.to(x.dtype).contiguous(), bias, stride, padding, groups=problem.groups)
 
 
 def _step(axis: Axis) -> int:

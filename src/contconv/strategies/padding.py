@@ -15,7 +15,8 @@ def extended(x: Tensor, dim: int, start: int, stop: int, padding_mode: str) -> T
     if padding_mode != "zeros":
         index = folded(torch.arange(start, stop, device=x.device), size, padding_mode)
         return x.index_select(dim, index.clamp(0, size - 1))
-    low, high = min(max(start, 0), size), max(min(stop, size), 0)
-    if low >= high:  # nothing of x is seen at all
-        return x.new_zeros(*x.shape[:dim], stop - start, *x.shape[dim + 1 :])
+    low, high = max(start, 0), min(stop, size)
+    if low >= high:  # nothing of x is seen: an empty slice keeps its place in the graph
+        low, high = 0, 0
+        start, stop = 0, stop - start
     return F.pad(x.narrow(dim, low, high - low), [0, 0] * (x.ndim - 1 - dim) + [low - start, stop - high])

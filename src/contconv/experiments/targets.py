@@ -1,0 +1,110 @@
+"""Image resizing by others: what the layers are to imitate. Nothing here uses the layers' own computation."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+Profile = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An image, the same image resized by someone else, and where in the first the pixels of the second lie."""
+
+    x: Tensor  # [N, 1, H, W]
+    y: Tensor  # [N, 1, H', W']
+    scale: tuple[Fraction, Fraction]
+    center: tuple[Fraction, Fraction]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.y.shape[2], self.y.shape[3]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A resizing method: its name, the kernel behind it and that kernel's support."""
+
+    name: str
+    kernel_size: int
+    profile: Profile  # (dy, dx) -> weights that sum to one over the taps of a pixel, nearly
+
+    def applied(self, x: Tensor, scale: tuple[float, float]) -> Pair:
+        """The image resized by this method, without antialiasing, borders replicated."""
+        exact = (Fraction(scale[0]), Fraction(scale[1]))
+        sizes = (math.floor(x.shape[2] * exact[0]), math.floor(x.shape[3] * exact[1]))
+        if min(sizes) < 1:
+            raise ValueError(f"scale {scale} leaves nothing of an image of {x.shape[2]}x{x.shape[3]} pixels")
+        y = bicubic(x, scale) if self.name == "bicubic" else resampled(x, scale, sizes, self)
+        # Both methods align the corners of the first pixels; the layer aligns centres. The difference, exactly:
+        center = tuple(out / (2 * s) - Fraction(n, 2) for out, s, n in zip(sizes, exact, x.shape[2:], strict=True))
+        return Pair(x, y, exact, (center[0], center[1]))
+
+    def sampled(self, resolution: int) -> tuple[Tensor, Tensor]:
+        """A line of displacements over the support, and the true kernel on line x line."""
+        line = torch.linspace(-self.kernel_size / 2, self.kernel_size / 2, resolution, dtype=torch.float64)
+        rows, columns = np.meshgrid(line.numpy(), line.numpy(), indexing="ij")
+        return line, torch.from_numpy(self.profile(rows, columns))
+
+
+def bicubic(x: Tensor, scale: tuple[float, float]) -> Tensor:
+    """PyTorch's own bicubic interpolation."""
+    return F.interpolate(x, scale_factor=scale, mode="bicubic", align_corners=False, recompute_scale_factor=False)
+
+
+def resampled(x: Tensor, scale: tuple[float, float], sizes: tuple[int, int], target: Target) -> Tensor:
+    """Resampling in plain NumPy: for each tap, the neighbour times the kernel; then divided by the taps' sum."""
+    image = x.numpy()
+    half = target.kernel_size / 2
+    places = [(np.arange(n) + 0.5) / s - 0.5 for n, s in zip(sizes, scale, strict=True)]
+    firsts = [np.ceil(place - half).astype(int) for place in places]
+    total = np.zeros((*image.shape[:2], *sizes))
+    weight = np.zeros(sizes)
+    for i in range(target.kernel_size):
+        rows = firsts[0] + i
+        band = image[:, :, rows.clip(0, image.shape[2] - 1)]
+        for j in range(target.kernel_size):
+            columns = firsts[1] + j
+            tap = target.profile((places[0] - rows)[:, None], (places[1] - columns)[None, :])
+            total += tap * band[:, :, :, columns.clip(0, image.shape[3] - 1)]
+            weight += tap
+    return torch.from_numpy(total / weight)
+
+
+def keys(d: NDArray[np.float64], a: float = -0.75) -> NDArray[np.float64]:
+    """Keys' cubic convolution kernel."""
+    t = np.abs(d)
+    inner = (a + 2) * t**3 - (a + 3) * t**2 + 1
+    outer = a * (t**3 - 5 * t**2 + 8 * t - 4)
+    return np.where(t <= 1, inner, np.where(t < 2, outer, 0.0))
+
+
+def windowed_sinc(d: NDArray[np.float64], n: int = 3) -> NDArray[np.float64]:
+    """Lanczos' kernel."""
+    return np.where(np.abs(d) < n, np.sinc(d) * np.sinc(d / n), 0.0)
+
+
+def gaussian(sigma: tuple[float, float], rotation: float, kernel_size: int) -> Target:
+    """A Gaussian with a sigma per axis, turned by so many degrees."""
+    if min(sigma) < 0.2 or kernel_size < 2:
+        raise ValueError(f"sigma must be at least 0.2 pixels along both axes, got {sigma}")
+    angle = math.radians(rotation)
+
+    def profile(dy: NDArray[np.float64], dx: NDArray[np.float64]) -> NDArray[np.float64]:
+        along = math.cos(angle) * dx + math.sin(angle) * dy
+        across = math.cos(angle) * dy - math.sin(angle) * dx
+        exponent = (along / sigma[0]) ** 2 + (across / sigma[1]) ** 2
+        return np.exp(-exponent / 2) / (2 * math.pi * sigma[0] * sigma[1])
+
+    return Target("gaussian", kernel_size, profile)
+
+
+BICUBIC = Target("bicubic", 4, lambda dy, dx: keys(dy) * keys(dx))
+LANCZOS = Target("lanczos", 6, lambda dy, dx: windowed_sinc(dy) * windowed_sinc(dx))
