@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz lint format demo bench bench-tables bench-choice bench-scaling bench-docs clean
+.PHONY: setup test fuzz sanitize lint format demo bench bench-tables bench-choice bench-scaling bench-docs clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,13 @@ test: setup
 
 fuzz: setup
 	CONTCONV_FUZZ=long $(BIN)/python -m pytest tests/test_fuzz.py
+
+# The native kernel under AddressSanitizer and UBSan (leaks are Python's, and not looked for).
+sanitize: setup
+	CONTCONV_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	CONTCONV_LIBRARY="$$(ls build/sanitize/contconv/native/_kernel*.so)" \
+	$(BIN)/python -m pytest tests/native -n 0 -k "not opcheck"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -23,17 +23,17 @@ class Refused(ValueError):
 # Sizes and positions
 
 
-def exact_scale(scale) -> Fraction:
-    """The fraction that a scale means: a float this close to a simple fraction is that fraction."""
-    exact = Fraction(scale)
+def meant(value) -> Fraction:
+    """The fraction that a number means: a float this close to a simple fraction is that fraction, but never zero."""
+    exact = Fraction(value)
     simple = exact.limit_denominator(1000)
-    meant = isinstance(scale, float) and simple > 0 and abs(simple - exact) <= Fraction(1, 10**9)
-    return simple if meant else exact
+    near = isinstance(value, float) and simple != 0 and abs(simple - exact) <= Fraction(1, 10**9)
+    return simple if near else exact
 
 
 def scale_and_size(in_size: int, scale=None, size=None) -> tuple[Fraction, int]:
     """Scale alone: out = ceil(s in). Size alone: s = out / in. Both: both."""
-    s = Fraction(size, in_size) if scale is None else exact_scale(scale)
+    s = Fraction(size, in_size) if scale is None else meant(scale)
     return s, ceil(s * in_size) if size is None else size
 
 
@@ -81,7 +81,7 @@ class Axis:
 
 def axis(in_size, kernel_size, scale=None, size=None, antialias=False, center=0) -> Axis:
     s, _ = scale_and_size(in_size, scale, size)
-    grid = [g + Fraction(center) for g in projected_grid(in_size, scale, size)]
+    grid = [g + meant(center) for g in projected_grid(in_size, scale, size)]
     return Axis(in_size, kernel_size, grid, s if antialias and s < 1 else Fraction(1))
 
 

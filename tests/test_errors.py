@@ -202,6 +202,19 @@ def test_strategy_must_be_one_that_there_is(strategy):
     raises((ValueError, TypeError), match, lambda: contconv.continuous_conv(X, KERNEL, scale=1, strategy=strategy))
 
 
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, ValueError), (-1, ValueError), (1e6, TypeError), ("1 GiB", TypeError)], ids=str
+)
+def test_memory_limit_must_be_bytes(limit, error):
+    raises(error, "memory_limit", lambda: contconv.ContinuousConv2d(4, 6, 3, memory_limit=limit))
+    raises(error, "memory_limit", lambda: contconv.continuous_conv(X, KERNEL, scale=1, memory_limit=limit))
+
+
+def test_memory_limit_must_be_enough_for_one_row():
+    layer = contconv.ContinuousConv2d(4, 6, 3, memory_limit=1)
+    raises(ValueError, "memory_limit=1 is less than", lambda: layer(X, scale=0.7))
+
+
 def test_a_strategy_asked_for_by_name_never_becomes_another():
     layer = contconv.ContinuousConv2d(4, 6, 3, strategy="conv")
     raises(ValueError, r"conv.*cannot run.*phases", lambda: layer(X, scale=1.5))

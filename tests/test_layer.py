@@ -298,7 +298,7 @@ REPRS = [
     contconv.ContinuousConv2d(3, 3, (4, 5), kernel=contconv.Gaussian([[2.0, 1], [1, 2.0]], (4, 5)), groups=3),
     contconv.ContinuousConv2d(3, 3, 4, kernel=contconv.Gaussian(0.7, 4), groups=3),
     contconv.ContinuousConv2d(3, 5, 3, kernel=contconv.InternalNet(3, 5, (3, 3), hidden=(8, 4, 8), init="xavier")),
-    contconv.ContinuousConv2d(3, 5, 3, kernel=contconv.SplineKernel(3, 5, (3, 3), init="kaiming")),
+    contconv.ContinuousConv2d(3, 5, 3, kernel=contconv.SplineKernel(3, 5, (3, 3), init="kaiming"), memory_limit=2**20),
 ]
 
 

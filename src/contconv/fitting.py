@@ -36,12 +36,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Fit:
-    """What became of a fit: the layer's mean squared error before and after, the best start and its course.
+    """What became of a fit: the layer's mean squared error, the best start and its course.
 
-    `history` is the error at the nodes of the moments, which a fit goes by; `mse` is that of the layer itself.
+    `history` is the error by the moments, which the steps go by; `mse` is that of the layer itself.
     """
 
-    before: float
     mse: float
     history: tuple[float, ...]
     start: int = 0
@@ -76,18 +75,16 @@ def fit(
     exact_size(steps, "steps")
     exact_size(starts, "starts")
     check(kernel, x, y)
-    geometry = {"scale": scale, "size": size, "center": center, "padding_mode": padding_mode}
+    geometry: dict[str, object] = {"scale": scale, "size": size, "center": center, "padding_mode": padding_mode}
     x, y = x.detach().double(), y.detach().double()
     with torch.no_grad():
-        before = _mse(kernel, x, y, geometry)
         if [name for name, _ in kernel.named_parameters()] == ["mixing"]:
             kernel.mixing.copy_(solved_mixing(kernel, x, y, geometry))
-            after = _mse(kernel, x, y, geometry)
-            return Fit(before, after, (before, after))
+            return Fit(mse := _mse(kernel, x, y, geometry), (mse,))
         axes = planned(x.shape, kernel, antialias=False, dtype=torch.float64, **geometry).axes  # type: ignore[arg-type]
         second = moments(x, y, axes, padding_mode, nodes_per_pixel)
         best = _best_of(kernel, second, steps, starts, watch)
-        return Fit(before, _mse(kernel, x, y, geometry), tuple(best.history), best.start)
+        return Fit(_mse(kernel, x, y, geometry), tuple(best.history), best.start)
 
 
 def check(kernel: Kernel, x: Tensor, y: Tensor) -> None:
@@ -261,4 +258,3 @@ class _Descent:
                 return vector
             self.damping *= 4
         return None
-

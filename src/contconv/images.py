@@ -1,4 +1,4 @@
-"""Image files as tensors and back: upright, alpha premultiplied, greyscale, 16-bit and palette images as what they are."""
+"""Image files as tensors and back: upright, premultiplied; grey, 16-bit and palette images as what they are."""
 
 import os
 import warnings
@@ -101,7 +101,7 @@ def write(path: Path, picture: Picture) -> None:
     kind = pillow.EXTENSION.get(path.suffix.lower())
     if kind is None or kind not in pillow.SAVE:
         raise ImageError(f"{path}: unknown image format {path.suffix!r}; use .png, .jpg, .tif or .webp")
-    if picture.depth == 16 and kind not in DEEP_FORMATS or picture.depth == 32 and kind != "TIFF":
+    if (picture.depth == 16 and kind not in DEEP_FORMATS) or (picture.depth == 32 and kind != "TIFF"):
         fitting = ".png or .tif" if picture.depth == 16 else ".tif"
         raise ImageError(f"{path}: {kind} cannot hold {picture.depth}-bit greys; use {fitting}")
     if picture.has_alpha and kind in NO_ALPHA:

@@ -69,7 +69,7 @@ def curves(free: "Sequence[Trained]", half: "Sequence[Trained]") -> Any:
 
 
 def band(courses: Sequence[dict[int, float]]) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Iterations that any course has, with the least, the geometric mean and the greatest; a course that ended stays."""
+    """Iterations of any course, with the least, geometric mean and greatest error; a course that ended stays."""
     iterations = sorted(set().union(*courses))
     columns = []
     for iteration in iterations:
@@ -116,4 +116,3 @@ def show(place: Any, image: Tensor, title: str) -> None:
     place.set_title(title, fontsize=8)
     place.set_xticks([])
     place.set_yticks([])
-

@@ -1,8 +1,8 @@
 """One continuous layer, shown one photo and that photo resized by another method, finds that method's kernel.
 
 The paper (Experiments, "Visualizing the continuous learned kernels"): a single layer is trained to imitate (i) bicubic
-resizing, (ii) a Gaussian with another sigma along each axis, rotated by 45 degrees, on a single image at a single random
-pair of scales in [0.3, 1.3]; sampled at 200 x 200 displacements, its kernel is that of the method.
+resizing, (ii) a Gaussian with another sigma along each axis, rotated by 45 degrees, on a single image at a single
+random pair of scales in [0.3, 1.3]; sampled at 200 x 200 displacements, its kernel is that of the method.
 
 Claim: with the paper's internal net (16-16) the learned kernel correlates with the true one by at least 0.95 (bicubic)
 and 0.97 (Gaussian); a spline of two control points per pixel has a relative L2 error of at most 0.03. About a quarter
@@ -86,16 +86,9 @@ def made(config: Imitate, name: str) -> Target:
     return {"bicubic": targets.BICUBIC, "lanczos": targets.LANCZOS}[name]
 
 
-def drawn_scale(seed: int) -> tuple[float, float]:
-    """A random pair of scales in [0.3, 1.3]."""
-    generator = torch.Generator().manual_seed(seed)
-    height, width = (0.3 + torch.rand(2, dtype=torch.float64, generator=generator)).tolist()
-    return height, width
-
-
 def learn(config: Imitate, target: Target, image: Tensor) -> Learned:
     """Fit a net and a spline to one method."""
-    scale = config.scale or drawn_scale(config.seed)
+    scale = config.scale or targets.drawn_scale(config.seed, image)
     pair = target.applied(image, scale)
     line, true = target.sampled(config.resolution)
     support = (target.kernel_size, target.kernel_size)

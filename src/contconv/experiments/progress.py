@@ -9,7 +9,7 @@ class Bar:
     def __init__(self, total: int, what: str) -> None:
         self._bar: Any = None
         try:
-            from tqdm import tqdm
+            from tqdm import tqdm  # type: ignore[import-untyped]
         except ImportError:
             return
         self._bar = tqdm(total=total, desc=what, disable=None, leave=False, dynamic_ncols=True, mininterval=0.2)

@@ -1,4 +1,4 @@
-"""What an experiment hands back, and how it is kept: claims, every seed's numbers, config, versions, machine, seconds."""
+"""What an experiment hands back, and how it is kept: claims, every seed's numbers, config, machine, seconds."""
 
 import json
 import os
@@ -104,10 +104,13 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def saved(folder: Path, experiment: str, config: Config, result: Result, seconds: float, command: str) -> dict[str, Any]:
+def saved(
+    folder: Path, experiment: str, config: Config, result: Result, seconds: float, command: str, statement: str
+) -> dict[str, Any]:
     """Write `<folder>/<experiment>.json`, and return what it holds."""
     record = {
         "experiment": experiment,
+        "statement": statement,
         "command": command,
         "config": plain(config),
         "claims": [plain(claim) for claim in result.claims],

@@ -106,5 +106,31 @@ def gaussian(sigma: tuple[float, float], rotation: float, kernel_size: int) -> T
     return Target("gaussian", kernel_size, profile)
 
 
+def drawn_scale(seed: int, image: Tensor, largest_gap: float = 0.05) -> tuple[float, float]:
+    """A random pair of scales in [0.3, 1.3] whose grids have displacements of all kinds.
+
+    The paper's condition for learning the whole kernel is "sufficient diversity in sub-pixel grid shifts". A float near
+    a simple fraction (0.334) lacks it on an image of a few hundred pixels, so such a draw is drawn again: the shifts of
+    either axis must leave no gap of more than `largest_gap` pixels.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scale = []
+    for n in image.shape[2:]:
+        for _ in range(1000):
+            s = 0.3 + torch.rand((), dtype=torch.float64, generator=generator).item()
+            if phase_gap(n, s) <= largest_gap:
+                break
+        scale.append(s)
+    return scale[0], scale[1]
+
+
+def phase_gap(n: int, scale: float) -> float:
+    """The largest interval of sub-pixel shifts that a grid over n pixels leaves out."""
+    shifts = np.sort(((np.arange(math.floor(n * scale)) + 0.5) / scale - 0.5) % 1.0)
+    if not len(shifts):
+        return 1.0
+    return float(np.max(np.diff(shifts, append=shifts[0] + 1)))
+
+
 BICUBIC = Target("bicubic", 4, lambda dy, dx: keys(dy) * keys(dx))
 LANCZOS = Target("lanczos", 6, lambda dy, dx: windowed_sinc(dy) * windowed_sinc(dx))

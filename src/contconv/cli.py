@@ -1,0 +1,56 @@
+"""The command `contconv`. Exit codes: 0 done, 1 a claim failed, 2 bad usage or a bad file, 130 interrupted."""
+
+import sys
+from collections.abc import Sequence
+
+USAGE, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Obey a command line; errors of the user's are one line, without a traceback."""
+    try:
+        return _obeyed(arguments)
+    except KeyboardInterrupt:
+        print("contconv: interrupted; what was finished is kept", file=sys.stderr)
+        return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "contconv":
+            raise
+        print(f"contconv: {error.name} is missing: pip install 'contconv[cli]'", file=sys.stderr)
+        return USAGE
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"contconv: {' '.join(str(error).split())}", file=sys.stderr)
+        return USAGE
+    except MemoryError:
+        print("contconv: not enough memory", file=sys.stderr)
+        return USAGE
+
+
+def _obeyed(arguments: Sequence[str] | None) -> int:
+    from typing import Annotated
+
+    import tyro
+
+    from contconv.commands import experiment, explain, report, resize
+
+    command = tyro.cli(
+        Annotated[experiment.Experiment, tyro.conf.subcommand("experiment")]
+        | Annotated[explain.Explain, tyro.conf.subcommand("explain")]
+        | Annotated[resize.Resize, tyro.conf.subcommand("resize")]
+        | Annotated[report.Report, tyro.conf.subcommand("report")],
+        prog="contconv",
+        description="Continuous convolution: run the paper's experiments, explain a layer, resize a picture.",
+        args=arguments,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+    if isinstance(command, experiment.Experiment):
+        return experiment.obey(command)
+    if isinstance(command, explain.Explain):
+        return explain.obey(command)
+    if isinstance(command, resize.Resize):
+        return resize.obey(command)
+    return report.obey(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Less memory costs time, never a digit."""
+
+import re
+
+import pytest
+import torch
+from problems import STRATEGY_NAMES, assert_near, expected, few, input_of, layer_of, pairs, run
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import contconv
+
+
+def least_limit(layer, x, call) -> int:
+    """The bytes that one row needs, as the refusal of less says; with none, one byte is enough."""
+    layer.memory_limit = 1
+    try:
+        layer(x, **call)
+    except ValueError as error:
+        return int(re.search(r"less than the (\d+) bytes", str(error))[1])
+    return 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
+@pytest.mark.parametrize(("problem", "kernel"), pairs(few()), ids=str)
+def test_row_by_row_the_output_and_the_gradients_are_the_same(problem, kernel, strategy):
+    if run(problem, kernel, strategy, input_of(problem)) is None:
+        return
+    whole, limited = (layer_of(problem, kernel, strategy=strategy) for _ in range(2))
+    limited.memory_limit = least_limit(limited, input_of(problem), problem.call)
+    got, want = (outputs(layer, problem) for layer in (limited, whole))
+    assert_near(got[0], expected(problem, kernel, whole, input_of(problem)))
+    for one, other in zip(got, want, strict=True):
+        assert_near(one, other)
+
+
+def outputs(layer, problem) -> list:
+    x = input_of(problem).requires_grad_()
+    y = layer(x, **problem.call)
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])]
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches what operators return."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and not function.is_view:
+                self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
+        return result
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"), [({"strategy": "chunked"}, 64), ({"memory_limit": 8 * 2**20}, 8)], ids=str
+)
+def test_no_tensor_is_larger_than_the_limit_and_the_whole_is_the_same(options, limit):
+    x = torch.randn(2, 16, 90, 100)
+    layer, largest = contconv.ContinuousConv2d(16, 16, 3, **options), LargestTensor()
+    plain = contconv.ContinuousConv2d(16, 16, 3, strategy="phases")
+    plain.load_state_dict(layer.state_dict())
+    with largest:
+        got = trained(layer, x)
+    assert largest.bytes <= limit * 2**20 < 130 * 150 * 9 * 16 * 16 * 4, "which is what all the filters would take"
+    for one, other in zip(got, trained(plain, x), strict=True):
+        assert_near(one, other)
+
+
+def trained(layer, x) -> list:
+    x = x.clone().requires_grad_()
+    y = layer(x, size=(130, 150))
+    return [y.detach(), *torch.autograd.grad(y.square().mean(), [x, *layer.parameters()])]
