@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo bench bench-tables bench-choice bench-scaling bench-docs clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs clean
 
 setup: $(STAMP)
 
@@ -37,8 +37,16 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Learns continuous kernels from one photo, shows them, and checks the paper's claims: about two minutes on two cores.
 demo: setup
-	$(BIN)/python examples/demo.py --out out/demo.png
+	$(BIN)/python examples/demo.py --out out/demo/demo.png
+	$(BIN)/contconv experiment all --quick --out out/demo
+	@if [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ]; then $(BIN)/python -m webbrowser "file://$(CURDIR)/out/demo/report.html"; fi
+
+# The same at full length, and the table of docs/reproducing.md: about five minutes.
+experiments: setup
+	$(BIN)/contconv experiment all --out out/experiments
+	$(BIN)/contconv report out/experiments --docs docs/reproducing.md
 
 bench: setup
 	$(BIN)/python benchmarks/run.py --out out/bench.json

@@ -1,7 +1,8 @@
 """Fits the rates of the cost model, and checks its choices.
 
-    python benchmarks/fit.py measure --count 300 --seed 1 --out benchmarks/data/fit.json
-    python benchmarks/fit.py fit benchmarks/data/fit.json         writes src/contconv/strategies/rates.json
+    python benchmarks/fit.py measure --count 160 --seed 1 --out benchmarks/data/fit.json
+    python benchmarks/fit.py measure --count 40 --seed 3 --plain --out benchmarks/data/plain.json
+    python benchmarks/fit.py fit benchmarks/data/fit.json benchmarks/data/plain.json     writes the package's rates.json
     python benchmarks/fit.py measure --count 200 --seed 2 --out benchmarks/data/check.json
     python benchmarks/fit.py check benchmarks/data/check.json     exits with 1 unless 95 % are within 1.25x of the best
 
@@ -17,24 +18,32 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from cases import Case
 from contenders import continuous, input_of
 from measure import inferred, interleaved_seconds, trained
 from problems import random_cases
 
 import contconv
 from contconv.functional import planned
-from contconv.strategies import STRATEGIES, Problem, Strategy
+from contconv.strategies import STRATEGIES, Cost, Problem, Strategy
 from contconv.strategies.factored import Factored
 from contconv.strategies.phases import Phases
 
 RATES = Path(contconv.__file__).parent / "strategies" / "rates.json"
 COMPETING = ("conv", "separable", "phases", "factored")
 PLAIN = (Phases(native=False), Factored(native=False))
-MOST_MACS = 6e9
+
+# What does ten times the arithmetic of another strategy, or takes gigabytes, is out of the race without being timed.
+MOST_MACS_RATIO = 5
+MOST_BYTES = 2**30
 
 
-def timed(case) -> dict[str, object] | None:
-    """The time of every strategy that can run the case, with its counts."""
+def _worth_timing(cost: Cost, least: int) -> bool:
+    return cost.macs <= MOST_MACS_RATIO * least and cost.bytes <= MOST_BYTES
+
+
+def timed(case: Case, plain: bool) -> dict[str, object]:
+    """The time of every strategy that can run the case, with its counts; with `plain`, of PyTorch alone as well."""
     x = input_of(case)
     net, parameters = continuous(case)
     layer = net[0]
@@ -42,10 +51,13 @@ def timed(case) -> dict[str, object] | None:
         x.shape, layer.kernel, scale=layer.scale, size=None, padding_mode="zeros", antialias=False, center=0,
         training=case.training,
     )  # fmt: skip
-    strategies = [s for s in (*(STRATEGIES[name] for name in COMPETING), *PLAIN) if not s.why_not(problem)]
-    able = {s.engine(problem): s for s in strategies if s.cost(problem).macs < MOST_MACS}
+    strategies = [
+        s for s in (*(STRATEGIES[name] for name in COMPETING), *(PLAIN if plain else ())) if not s.why_not(problem)
+    ]
+    least = min(s.cost(problem).macs for s in strategies)
+    able = {s.engine(problem): s for s in strategies if _worth_timing(s.cost(problem), least)}
     calls = {engine: _call(s, layer, x, parameters, problem, case.training) for engine, s in able.items()}
-    seconds = interleaved_seconds(calls, rounds=5, budget=1.5)
+    seconds = interleaved_seconds(calls, rounds=5, budget=1.0)
     mode = "training" if case.training else "inference"
     return {
         "case": case.name,
@@ -66,7 +78,7 @@ def _call(strategy: Strategy, layer, x, parameters, problem: Problem, training: 
 def measure(arguments: argparse.Namespace) -> int:
     rows = []
     for number, case in enumerate(random_cases(arguments.count, arguments.seed)):
-        rows.append(timed(case))
+        rows.append(timed(case, plain=arguments.plain))
         print(f"{number + 1}/{arguments.count} {case.name}", file=sys.stderr, flush=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     about = {"torch": torch.__version__, "native": contconv.native.status(), "machine": platform.machine()}
@@ -82,10 +94,11 @@ def write(path: Path, data: object) -> None:
 
 def fit(arguments: argparse.Namespace) -> int:
     measured: dict[str, list[dict]] = {}
-    data = json.loads(arguments.data.read_text())
-    for row in data["rows"]:
-        for name, sample in row["strategies"].items():
-            measured.setdefault(name, []).append(sample)
+    for path in arguments.data:
+        data = json.loads(path.read_text())
+        for row in data["rows"]:
+            for name, sample in row["strategies"].items():
+                measured.setdefault(name, []).append(sample)
     rates, errors = {}, {}
     for name, samples in sorted(measured.items()):
         counts = list(samples[0]["counts"])
@@ -135,10 +148,11 @@ def main() -> int:
     command = commands.add_parser("measure")
     command.add_argument("--count", type=int, default=200)
     command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--plain", action="store_true", help="time PyTorch without the native kernel as well")
     command.add_argument("--out", type=Path, required=True)
     command.set_defaults(run=measure)
     command = commands.add_parser("fit")
-    command.add_argument("data", type=Path)
+    command.add_argument("data", type=Path, nargs="+")
     command.set_defaults(run=fit)
     command = commands.add_parser("check")
     command.add_argument("data", type=Path)

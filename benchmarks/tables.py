@@ -12,10 +12,11 @@ HEAD = """# Benchmarks
 Made by `make bench`, `make bench-tables` and `make bench-docs` ({machine}, {threads} threads, torch {torch};
 {seconds:.0f} s and {table_seconds:.0f} s). {native}
 
-A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode) over that
-of `nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process: medians. *must*
-is the largest we accept. *memory* is the peak growth of the process over the convolution's. *error* is the largest
-difference from the float64 reference, as a share of the largest value, of the output and of the worst gradient.
+A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode)
+over that of `nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process:
+medians. *must* is the largest we accept. *memory* is the peak growth of the process over the convolution's.
+*error* is the largest difference from the float64 reference, as a share of the largest value, of the output and of
+the worst gradient.
 """
 
 PAPER = """

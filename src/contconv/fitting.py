@@ -7,20 +7,23 @@ is that of the image's spectrum, which a second-order step does not mind. The st
 second moments (`moments.py`), gathered once, so that a step takes some hundredths of a second for any photo.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from contconv.functional import continuous_conv, planned
+from contconv.functional import planned
+from contconv.grid import Axis
 from contconv.kernels import Kernel, as_kernel, traits
-from contconv.moments import Moments, moments
+from contconv.moments import Moments, moments, patches_and_displacements
 from contconv.size import PerAxis, Size, exact_size
 
 MOST_PARAMETERS = 4000  # a step solves a dense system of that size
 RIDGE = 1e-13  # relative to the largest diagonal entry, in float64
+MOST_NUMBERS_AT_ONCE = 2**20  # of a basis in memory: more would leave the processor's cache
 TRIES = 40  # of ever stronger damping, until a step is given up
 
 
@@ -75,16 +78,19 @@ def fit(
     exact_size(steps, "steps")
     exact_size(starts, "starts")
     check(kernel, x, y)
-    geometry: dict[str, object] = {"scale": scale, "size": size, "center": center, "padding_mode": padding_mode}
     x, y = x.detach().double(), y.detach().double()
     with torch.no_grad():
+        axes = planned(
+            x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=False, center=center
+        ).axes
+        check_size(y, axes)
         if [name for name, _ in kernel.named_parameters()] == ["mixing"]:
-            kernel.mixing.copy_(solved_mixing(kernel, x, y, geometry))
-            return Fit(mse := _mse(kernel, x, y, geometry), (mse,))
-        axes = planned(x.shape, kernel, antialias=False, dtype=torch.float64, **geometry).axes  # type: ignore[arg-type]
+            kernel.mixing.copy_(solved_mixing(kernel, x, y, axes, padding_mode))
+            return Fit(mse := mean_squared_error(kernel, x, y, axes, padding_mode), (mse,))
         second = moments(x, y, axes, padding_mode, nodes_per_pixel)
         best = _best_of(kernel, second, steps, starts, watch)
-        return Fit(_mse(kernel, x, y, geometry), tuple(best.history), best.start)
+        mse = mean_squared_error(kernel, x, y, axes, padding_mode)
+        return Fit(mse, tuple(best.history), best.start)
 
 
 def check(kernel: Kernel, x: Tensor, y: Tensor) -> None:
@@ -107,46 +113,35 @@ def check(kernel: Kernel, x: Tensor, y: Tensor) -> None:
         raise ValueError(f"kernel has {count} parameters, fit takes at most {MOST_PARAMETERS}: train it by gradients")
 
 
-def _mse(kernel: Kernel, x: Tensor, y: Tensor, geometry: dict[str, object]) -> float:
-    """The mean squared error of the layer itself."""
-    double = {name: p.double() for name, p in kernel.named_parameters()}
-    predicted = functional_call(_Applied(kernel, geometry), {f"kernel.{n}": p for n, p in double.items()}, (x,))
-    if predicted.shape != y.shape:
-        raise ValueError(f"y must have the output's shape {tuple(predicted.shape)}, got {tuple(y.shape)}")
-    return (predicted - y).square().mean().item()
+def check_size(y: Tensor, axes: Sequence[Axis]) -> None:
+    """Refuse a y that is not of the output's size."""
+    wanted = tuple(axis.out_size for axis in axes)
+    if y.shape[2:] != wanted:
+        raise ValueError(f"y must have the output's size {wanted}, got shape {tuple(y.shape)}")
 
 
-class _Applied(nn.Module):
-    """A kernel as a layer, so that `functional_call` can hand it parameters in float64."""
-
-    def __init__(self, kernel: nn.Module, geometry: dict[str, object]) -> None:
-        super().__init__()
-        self.kernel, self.geometry = kernel, geometry
-
-    def forward(self, x: Tensor) -> Tensor:
-        return continuous_conv(x, self.kernel, **self.geometry)  # type: ignore[arg-type]
-
-
-class _Basis(nn.Module):
-    """Every basis function of a kernel as an output channel of its own."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__()
-        self.basis, self.kernel_size = kernel.basis, kernel.kernel_size
-        functions = kernel.mixing.shape[0]
-        self.register_buffer("mixing", torch.eye(functions, dtype=torch.float64)[:, :, None])
+def mean_squared_error(kernel: Kernel, x: Tensor, y: Tensor, axes: Sequence[Axis], padding_mode: str) -> float:
+    """What the layer misses, over all pixels and in float64."""
+    double = {name: p.detach().double() for name, p in kernel.named_parameters()}
+    numbers = prod(axis.taps for axis in axes) * sum(kernel.mixing.shape)
+    total = 0.0
+    for rows, patches, d in patches_and_displacements(x, axes, padding_mode, MOST_NUMBERS_AT_ONCE // numbers):
+        predicted = torch.einsum("ptoc,nptc->nop", functional_call(kernel, double, (d,)), patches)
+        total += (predicted - y[:, :, rows].flatten(2)).square().sum().item()
+    return total / y.numel()
 
 
-def solved_mixing(kernel: Kernel, x: Tensor, y: Tensor, geometry: dict[str, object]) -> Tensor:
+def solved_mixing(kernel: Kernel, x: Tensor, y: Tensor, axes: Sequence[Axis], padding_mode: str) -> Tensor:
     """[R, Cout, Cin] the least-squares mixing over all pixels, exactly, by its normal equations."""
     functions, out_channels, in_channels = kernel.mixing.shape
     width = functions * in_channels
     gram, target = x.new_zeros(width, width), x.new_zeros(width, out_channels)
-    for image, wanted in zip(x, y, strict=True):
-        features = continuous_conv(image[:, None], _Basis(kernel), **geometry)  # type: ignore[arg-type]
-        rows = features.transpose(0, 1).flatten(2).flatten(0, 1)  # [R * Cin, pixels]
-        gram += rows @ rows.mT
-        target += rows @ wanted.flatten(1).mT
+    taps = prod(axis.taps for axis in axes)
+    most_pixels = max(1, MOST_NUMBERS_AT_ONCE // (taps * functions))
+    for rows, patches, d in patches_and_displacements(x, axes, padding_mode, most_pixels):
+        features = torch.einsum("ptr,nptc->nprc", kernel.basis(d), patches).flatten(2).flatten(0, 1)
+        gram += features.mT @ features
+        target += features.mT @ y[:, :, rows].flatten(2).mT.flatten(0, 1)
     return _solved(gram, target).reshape(functions, in_channels, out_channels).mT
 
 

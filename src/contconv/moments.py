@@ -5,7 +5,7 @@ output pixel is then linear in the kernel's values at the corners of its *cell* 
 sum of squares over all pixels is one quadratic form per cell, whatever the number of pixels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -79,6 +79,32 @@ def _gather(
         a = (weights[members][:, :, None] * patches[members][:, None, :]).flatten(1)
         gram[number] += a.mT @ a
         target[number] += a.mT @ wanted[members]
+
+
+def patches_and_displacements(
+    x: Tensor, axes: Sequence[Axis], padding_mode: str, most_pixels: int
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Some rows of the output at a time: which, their patches [N, pixels, T, Cin], the displacements [pixels, T, D]."""
+    first, *others = axes
+    rows = max(1, most_pixels // prod(axis.out_size for axis in others))
+    for start in range(0, first.out_size, rows):
+        stop = min(start + rows, first.out_size)
+        part = (cut(first, start, stop), *others)
+        patches = _patches(x, part, padding_mode)
+        yield slice(start, stop), patches.flatten(1, -3), _displacements(part)
+
+
+def _displacements(axes: Sequence[Axis]) -> Tensor:
+    """[pixels, T, D] of every output pixel and tap, row-major."""
+    count = len(axes)
+    placed = []
+    for number, axis in enumerate(axes):
+        offset = torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=torch.float64)
+        shape = [1] * (2 * count)
+        shape[number], shape[count + number] = axis.out_size, axis.taps
+        placed.append(offset[torch.tensor(axis.phase)].reshape(shape))
+    together = torch.stack(torch.broadcast_tensors(*placed), -1)
+    return together.flatten(count, -2).flatten(0, count - 1)
 
 
 def _patches(x: Tensor, axes: Sequence[Axis], padding_mode: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""A cubic B-spline with several control points per pixel, for kernels that one per tap cannot follow."""
+"""All cubic splines with several pieces per pixel, for kernels that one control point per tap cannot follow."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,21 @@ from contconv.size import exact_size
 
 
 class FineSpline(LearnedKernel):
-    """`SplineKernel` with `density` control points per pixel along each axis: density^D parameters per tap.
+    """Every twice differentiable function on the support that is cubic on each of `density` pieces per pixel and axis.
 
-    With an even density the knots include those of Keys' cubic, which lie on the pixels.
+    Such a spline has density * K + 3 control points along an axis of K pixels: three more than it has pieces. Its knots
+    lie on the pixels and, evenly, between them. `SplineKernel` has one control point per tap, and knots between the
+    pixels: it cannot follow Keys' cubic, whose knots are on the pixels (see `nearest_spline_error`).
 
     >>> FineSpline((4, 4), density=2).mixing.shape
-    torch.Size([64, 1, 1])
+    torch.Size([121, 1, 1])
     """
 
     def __init__(self, kernel_size: Sequence[int], *, density: int = 2) -> None:
         super().__init__(1, 1, kernel_size, 1, "default")
         assert isinstance(self.kernel_size, tuple)
         self.density = exact_size(density, "density")
-        points = torch.Size([size * self.density for size in self.kernel_size]).numel()
+        points = torch.Size([size * self.density + 3 for size in self.kernel_size]).numel()
         self.mixing = nn.Parameter(torch.zeros(points, 1, 1, dtype=torch.float64))
 
     def basis(self, d: Tensor) -> Tensor:
@@ -31,7 +33,7 @@ class FineSpline(LearnedKernel):
         assert isinstance(self.kernel_size, tuple)
         basis = d.new_ones(*d.shape[:-1], 1)
         for axis, size in enumerate(self.kernel_size):
-            count = size * self.density
+            count = size * self.density + 3
             points = (torch.arange(count, dtype=d.dtype, device=d.device) - (count - 1) / 2) / self.density
             along = beta3((d[..., axis, None] - points) * self.density)
             basis = (basis[..., :, None] * along[..., None, :]).flatten(-2)
@@ -41,8 +43,8 @@ class FineSpline(LearnedKernel):
         return f"kernel_size={self.kernel_size}, density={self.density}"
 
 
-def nearest_spline_error(true: Tensor, kernel: FineSpline, line: Tensor) -> float:
-    """The relative L2 error of the best such spline for a kernel sampled on line x line: no fit can do better."""
+def nearest_spline_error(true: Tensor, kernel: LearnedKernel, line: Tensor) -> float:
+    """The relative L2 error of the mixing that comes nearest to a kernel on line x line: no fit can do better."""
     d = torch.cartesian_prod(line, line)
     basis = kernel.basis(d)
     mixing = torch.linalg.lstsq(basis, true.reshape(-1, 1), driver="gelsd").solution

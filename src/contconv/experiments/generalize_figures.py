@@ -51,10 +51,11 @@ def curves(free: "Sequence[Trained]", half: "Sequence[Trained]") -> Any:
     figure, places = pyplot.subplots(
         1, 4, figsize=(11, 3), layout="constrained", gridspec_kw={"width_ratios": [1.5, 1, 1.5, 1]}
     )
+    shown = sorted({iteration for one in (*free, *half) for iteration in one.train})
     for number, (trainings, title) in enumerate(((free, "trained at one random scale pair"), (half, "trained at 1/2"))):
         place, beside = places[2 * number], places[2 * number + 1]
         for name, marker in (("train", "o-"), ("test", "s--")):
-            iterations, low, mean, high = band([getattr(one, name) for one in trainings])
+            iterations, low, mean, high = band([getattr(one, name) for one in trainings], shown)
             (line,) = place.plot(iterations, mean, marker, markersize=3, label=name)
             place.fill_between(iterations, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
         place.set_yscale("log")
@@ -68,9 +69,10 @@ def curves(free: "Sequence[Trained]", half: "Sequence[Trained]") -> Any:
     return figure
 
 
-def band(courses: Sequence[dict[int, float]]) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Iterations of any course, with the least, geometric mean and greatest error; a course that ended stays."""
-    iterations = sorted(set().union(*courses))
+def band(
+    courses: Sequence[dict[int, float]], iterations: list[int]
+) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Iterations, with the least, geometric mean and greatest error; a course that ended stays where it is."""
     columns = []
     for iteration in iterations:
         last = [course[max(i for i in course if i <= iteration)] for course in courses]
@@ -92,9 +94,12 @@ def photos(image: Tensor, free: "Trained", half: "Trained") -> Any:
     from matplotlib import pyplot
 
     height, width = image.shape[2:]
-    figure, rows = pyplot.subplots(len(UNSEEN), 3, figsize=(9, 7), layout="constrained", squeeze=False)
     top, left = height // 4, width // 3
-    part = image[:, :, top : top + min(160, height), left : left + min(200, width)]
+    part = image[:, :, top : top + 130, left : left + 200]
+    aspects = [part.shape[2] * tall / (part.shape[3] * wide) for tall, wide in UNSEEN]
+    figure, rows = pyplot.subplots(
+        len(UNSEEN), 3, figsize=(9, 3 * sum(aspects) + 0.9), layout="constrained", height_ratios=aspects
+    )
     for row, scale in zip(rows, UNSEEN, strict=True):
         pair = targets.BICUBIC.applied(part, scale)
         named = f"{scale[0]:g} x {scale[1]:g}"

@@ -21,7 +21,7 @@ def figures(learned: "Sequence[Learned]") -> tuple[Figure, ...]:
         Figure(
             "imitate-kernels",
             f"The kernel of one layer (InternalNet 16-16) while it learns to imitate {names} resizing from a single "
-            "photo at a single scale, then the true kernel, and the one that a spline of two control points per pixel "
+            "photo at a single scale, then the true kernel, and the one that a spline of two pieces per pixel "
             "finds in a single solve. Displacements in input pixels; blue is negative. All maps of a row share their "
             "colours.",
             lambda: kernels(learned),

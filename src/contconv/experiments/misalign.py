@@ -109,6 +109,8 @@ def strip(crosses: dict[str, list[Tensor]], drifts: dict[str, list[float]]) -> A
         for column, count in enumerate(shown):
             place = figure.add_subplot(grid[row, column])
             image = crosses[name][count][0, 0]
+            edge = len(image) // 2 - min(len(image) // 2, 24 + blurs // 2)  # the field's empty border is not shown
+            image = image[edge : len(image) - edge, edge : len(image) - edge]
             place.imshow((image / image.max()).numpy(), cmap="gray", vmin=0, vmax=1)
             place.axhline((len(image) - 1) / 2, color="tab:orange", linewidth=0.7)
             place.axvline((len(image) - 1) / 2, color="tab:orange", linewidth=0.7)

@@ -48,10 +48,20 @@ class Target:
         return Pair(x, y, exact, (center[0], center[1]))
 
     def sampled(self, resolution: int) -> tuple[Tensor, Tensor]:
-        """A line of displacements over the support, and the true kernel on line x line."""
-        line = torch.linspace(-self.kernel_size / 2, self.kernel_size / 2, resolution, dtype=torch.float64)
-        rows, columns = np.meshgrid(line.numpy(), line.numpy(), indexing="ij")
-        return line, torch.from_numpy(self.profile(rows, columns))
+        """A line of displacements over the support, and the true kernel on line x line.
+
+        The method divides the taps of a pixel by their sum, and so does the true kernel: at every displacement by the
+        sum over all displacements that go with it.
+        """
+        half = self.kernel_size / 2
+        line = np.linspace(-half, half, resolution)
+        first = np.mod(line + half, 1.0) - half
+        total = np.zeros((resolution, resolution))
+        for i in range(self.kernel_size):
+            for j in range(self.kernel_size):
+                total += self.profile((first + i)[:, None], (first + j)[None, :])
+        true = self.profile(line[:, None], line[None, :]) / total
+        return torch.from_numpy(line), torch.from_numpy(true)
 
 
 def bicubic(x: Tensor, scale: tuple[float, float]) -> Tensor:
