@@ -30,7 +30,7 @@ from contconv.strategies.factored import Factored
 from contconv.strategies.phases import Phases
 
 RATES = Path(contconv.__file__).parent / "strategies" / "rates.json"
-COMPETING = ("conv", "separable", "phases", "factored")
+COMPETING = ("phases", "factored")
 PLAIN = (Phases(native=False), Factored(native=False))
 
 # What does ten times the arithmetic of another strategy, or takes gigabytes, is out of the race without being timed.
@@ -61,7 +61,7 @@ def timed(case: Case, plain: bool) -> dict[str, object]:
     mode = "training" if case.training else "inference"
     return {
         "case": case.name,
-        "native": [e for e in able if e in {STRATEGIES[n].engine(problem) for n in COMPETING if n in STRATEGIES}],
+        "native": [STRATEGIES[name].engine(problem) for name in COMPETING],
         "strategies": {
             f"{engine}/{mode}": {"seconds": seconds[engine], "counts": s.counts(problem)} for engine, s in able.items()
         },
@@ -130,9 +130,9 @@ def check(arguments: argparse.Namespace) -> int:
     rates = json.loads(RATES.read_text())["seconds per count"]
     slowdowns = []
     for row in rows:
-        plain = [n for n in row["strategies"] if n.rsplit("/", 1)[0] in row["native"]]
-        real = {n: row["strategies"][n]["seconds"] for n in plain}
-        guess = {n: sum(rates[n][c] * v for c, v in row["strategies"][n]["counts"].items()) for n in plain}
+        native = [n for n in row["strategies"] if n.rsplit("/", 1)[0] in row["native"]]
+        real = {n: row["strategies"][n]["seconds"] for n in native}
+        guess = {n: sum(rates[n][c] * v for c, v in row["strategies"][n]["counts"].items()) for n in native}
         pick = min(guess, key=guess.__getitem__)
         slowdowns.append(real[pick] / min(real.values()))
         if slowdowns[-1] > arguments.within:

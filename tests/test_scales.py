@@ -108,6 +108,14 @@ def test_a_generator_leaves_the_global_randomness_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("in_size", [30, 49, 100])
+def test_every_size_is_the_exact_ceil_of_the_product_so_far(in_size):
+    for l in range(1, 51):  # noqa: E741
+        for k in range(1, 51):
+            scales = [(F(k, 7),), (F(7, l),)]
+            assert output_sizes(in_size, scales) == ((-(-in_size * k // 7),), (-(-in_size * k // l),))
+
+
 def test_the_last_size_is_exactly_the_target_however_the_scales_were_drawn():
     for seed in range(100):
         assert output_sizes((32, 64), drawn(seed=seed))[-1] == (8, 16)

@@ -137,7 +137,7 @@ def with_pixels(picture: Picture, pixels: Tensor) -> Picture:
     return replace(picture, pixels=pixels)
 
 
-def photo(path: Path | None, most_pixels: int = 300 * 480) -> Tensor:
+def photo(path: Path | None, most_pixels: int = 240 * 360) -> Tensor:
     """[C, 1, H, W] float64: the middle of a photo, each colour an image of its own, for experiments."""
     pixels = read(PHOTO if path is None else path).pixels
     colours = pixels[:-1] if pixels.shape[0] in (2, 4) else pixels

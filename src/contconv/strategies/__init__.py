@@ -13,7 +13,8 @@ from contconv.strategies.problem import Cost, Problem, Strategy, biased
 from contconv.strategies.reference import Reference
 from contconv.strategies.separable import Separable
 
-# In order of preference where nothing better is known. The reference is last and refuses nothing.
+# In order of preference; `conv` and `separable` are best wherever they can run, the cost model chooses among the next.
+# The reference is last and refuses nothing.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(Reference()), Reference())
@@ -38,11 +39,13 @@ def _chosen(problem: Problem, name: str | None, threads: int) -> Strategy:
 
 
 def _fastest(problem: Problem) -> Strategy:
-    """By the cost model, among those that have nothing against the problem; where it knows none of them, the first."""
+    """The first that has nothing against the problem or, if the cost model knows it, the fastest that it knows."""
     able = [strategy for strategy in STRATEGIES.values() if not strategy.why_not(problem)]
     seconds = {strategy.name: predicted_seconds(strategy, problem) for strategy in able}
+    if seconds[able[0].name] is None:
+        return able[0]
     known = [strategy for strategy in able if seconds[strategy.name] is not None]
-    return min(known, key=lambda strategy: seconds[strategy.name] or 0.0) if known else able[0]
+    return min(known, key=lambda strategy: seconds[strategy.name] or 0.0)
 
 
 def check_name(name: str | None) -> None:

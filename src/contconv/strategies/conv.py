@@ -34,8 +34,7 @@ class Conv:
         return self.name
 
     def counts(self, problem: Problem) -> dict[str, float]:
-        generated = problem.basis_functions * problem.taps * problem.weights
-        return {"call": 1, "macs": problem.macs, "pixels": problem.pixels, "generated": generated}
+        return {}
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
