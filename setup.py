@@ -7,7 +7,6 @@ depend on the machine that built it. `CONTCONV_SANITIZE=1` builds with AddressSa
 import os
 import platform
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup

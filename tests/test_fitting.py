@@ -5,8 +5,8 @@ import torch
 
 from contconv import InternalNet, SplineKernel, Table, continuous_conv
 from contconv.fitting import fit
+from contconv.fitting.moments import moments
 from contconv.functional import planned
-from contconv.moments import moments
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
@@ -51,7 +51,7 @@ def test_a_net_comes_near_another_net(channels):
 
 @pytest.mark.parametrize("rows_at_once", [2**24, 2000])
 def test_moments_give_the_layers_error_for_a_kernel_that_is_linear_between_nodes(monkeypatch, rows_at_once):
-    monkeypatch.setattr("contconv.moments.MOST_NUMBERS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("contconv.fitting.moments.MOST_NUMBERS_AT_ONCE", rows_at_once)
     x = torch.randn(2, 1, 23, 19, dtype=torch.float64)
     kernel = InternalNet(1, 1, (3, 4), dtype=torch.float64)
     with torch.no_grad():

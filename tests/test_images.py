@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from contconv import files, images
+from contconv.images import deep_png
 
 
 @pytest.fixture
@@ -74,6 +75,39 @@ def test_sixteen_bits_stay_sixteen_bits(tmp_path, suffix):
     again = Image.open(tmp_path / f"again{suffix}")
     assert again.mode.startswith("I;16")
     assert np.array_equal(np.array(again), deep)
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_colours_of_sixteen_bits_stay_so(tmp_path, channels):
+    deep = np.random.default_rng(2).integers(1, 65536, (11, 8, channels), dtype=np.uint16)
+    deep_png.write(tmp_path / "deep.png", deep, None)
+    shallow = np.array(Image.open(tmp_path / "deep.png"))  # Pillow agrees on the upper eight bits
+    if channels != 2:
+        assert np.abs(shallow.astype(int) - deep // 256).max() <= 1
+    picture = images.read(tmp_path / "deep.png")
+    assert (picture.depth, picture.pixels.shape) == (16, (channels, 11, 8))
+    images.write(tmp_path / "again.png", picture)
+    assert np.array_equal(deep_png.read(tmp_path / "again.png"), deep)
+    with pytest.raises(images.ImageError, match=r"only be written as \.png"):
+        images.write(tmp_path / "again.tif", picture)
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_every_prediction_of_png_is_undone(kind):
+    plain = np.random.default_rng(kind).integers(0, 256, (7, 9, 6)).astype(np.int64)
+    filtered = np.zeros_like(plain)
+    for y in range(7):
+        for x in range(9):
+            left = plain[y, x - 1] if x else np.zeros(6, int)
+            up = plain[y - 1, x] if y else np.zeros(6, int)
+            corner = plain[y - 1, x - 1] if x and y else np.zeros(6, int)
+            nearest = [
+                min((a, b, c), key=lambda v, p=a + b - c: abs(p - v)) for a, b, c in zip(left, up, corner, strict=True)
+            ]
+            guess = [np.zeros(6, int), left, up, (left + up) // 2, np.array(nearest)][kind]
+            filtered[y, x] = (plain[y, x] - guess) % 256
+    undone = deep_png.unfiltered(filtered.astype(np.uint8), np.full(7, kind, np.uint8))
+    assert np.array_equal(undone, plain)
 
 
 def test_a_palette_becomes_its_colours(tmp_path, noise):

@@ -157,6 +157,6 @@ def pictures_and_losses(image: Tensor, losses: dict[str, tuple[list[float], list
     places[2].set_yscale("log")
     places[2].set_xlabel("step of Adam")
     places[2].set_ylabel("loss")
-    places[2].grid(alpha=0.25)
+    places[2].grid(alpha=0.15)
     places[2].legend(frameon=False, fontsize=8)
     return figure

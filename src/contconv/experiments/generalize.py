@@ -5,8 +5,8 @@ pair of scales in [0.3, 1.3]; at 100 new random pairs its error is very close to
 1/2, where all displacements are the same few, its test error is two orders of magnitude higher.
 
 Claim: over five seeds, test error <= 1.5 x training error from a random float scale, and >= 100 x from scale 1/2.
-Errors are mean squared errors over the same number of random output pixels at every scale. About two minutes on two
-cores.
+Errors are mean squared errors over the same number of random output pixels at every scale. Under
+a minute on two cores.
 """
 
 from collections.abc import Sequence
@@ -79,10 +79,13 @@ class Trained:
     parameters: dict[str, Tensor]
 
     @property
+    def final_test(self) -> float:
+        return max(self.test[max(self.test)], SMALLEST)
+
+    @property
     def ratio(self) -> float:
         """Test error over training error, in the end."""
-        last = max(self.train)
-        return max(self.test[last], SMALLEST) / max(self.train[last], SMALLEST)
+        return self.final_test / max(self.train[max(self.train)], SMALLEST)
 
 
 def run(config: Generalize) -> Result:
@@ -165,6 +168,7 @@ def told(one: Trained) -> dict[str, Any]:
 def claims(free: Sequence[Trained], half: Sequence[Trained]) -> tuple[Claim, Claim]:
     """Both claims; ratios are averaged as logarithms."""
     near, far = [one.ratio for one in free], [one.ratio for one in half]
+    worse = geometric_mean([h.final_test / f.final_test for f, h in zip(free, half, strict=True)])
     return (
         Claim(
             "generalize from a random scale", PAPER_FLOAT, f"test / train error <= {WITHIN:g}", spoken(near),
@@ -172,7 +176,8 @@ def claims(free: Sequence[Trained], half: Sequence[Trained]) -> tuple[Claim, Cla
         ),
         Claim(
             "no generalization from scale 1/2", PAPER_HALF, f"test / train error >= {BEYOND:g}",
-            f"at least {min(far):.2g} ({len(far)} seeds)", min(far) >= BEYOND, tuple(far),
+            f"at least {min(far):.1g}; the test error is {worse:.2g} times the one above ({len(far)} seeds)",
+            min(far) >= BEYOND, tuple(far),
         ),
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def kernels(learned: "Sequence[Learned]") -> Any:
             place.set_axis_off()
         show(row[COLUMNS], one.true, one, f"true {one.target.name}")
         error = one.numbers["spline"]["relative_error"]
-        show(row[COLUMNS + 1], one.spline, one, f"spline, error {error:.3f}")
+        show(row[COLUMNS + 1], one.spline, one, f"spline, error {error:.1g}")
         row[0].set_ylabel(one.target.name)
         correlation = one.numbers["internal"]["correlation"]
         row[len(panels) - 1].set_title(f"iteration {shown[-1]}, r = {correlation:.3f}", fontsize=8)
@@ -94,6 +94,6 @@ def course(learned: "Sequence[Learned]") -> Any:
     right.set_ylim(top=1.02)
     for place in (left, right):
         place.set_xlabel("iteration")
-        place.grid(alpha=0.25)
+        place.grid(alpha=0.15)
         place.legend(frameon=False)
     return figure

@@ -125,6 +125,6 @@ def strip(crosses: dict[str, list[Tensor]], drifts: dict[str, list[float]]) -> A
     curve.plot(drifts["continuous"], label="continuous")
     curve.set_xlabel("blurs")
     curve.set_ylabel("drift of the centroid (pixels)")
-    curve.grid(alpha=0.25)
+    curve.grid(alpha=0.15)
     curve.legend(frameon=False)
     return figure

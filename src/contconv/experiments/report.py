@@ -41,7 +41,12 @@ def circumstances(record: Record) -> str:
     """Versions and machine in one line."""
     machine = record["machine"]
     made_with = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    return f"{made_with}; {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads"
+    power = f"{counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')}"
+    return f"{made_with}; {machine['processor']}, {power}"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def markdown(found: list[Record]) -> str:

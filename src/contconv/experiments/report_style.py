@@ -28,7 +28,7 @@ a { color: var(--link); text-decoration: none; } a:hover { text-decoration: unde
 .summary { font-size: 1.15rem; }
 table { border-collapse: collapse; width: 100%; margin: 1.25rem 0; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .5rem .75rem .5rem 0; border-bottom: 1px solid var(--edge); }
-th { color: var(--soft); font-weight: 500; }
+th { color: var(--soft); font-weight: 500; } td:nth-child(4) { min-width: 7rem; }
 code, pre { font: .85em/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
 code { background: var(--tint); padding: .1em .3em; border-radius: 3px; overflow-wrap: anywhere; }
 pre { background: var(--tint); padding: 1rem; border-radius: 6px; overflow-x: auto; max-height: 28rem;

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-PHOTO = Path(__file__).parent / "photos" / "chelsea.png"
+PHOTO = Path(__file__).parent.parent / "photos" / "chelsea.png"
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+ORIENTATION = 0x0112  # in EXIF
 DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 DEEP_FORMATS = ("PNG", "TIFF", "JPEG2000")
 NO_ALPHA = ("JPEG", "BMP", "PPM", "PDF")
@@ -51,6 +52,8 @@ def read(path: Path) -> Picture:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
             with pillow.open(path) as opened:
+                deep = opened.format == "PNG" and _deep_png().is_deep(path)
+                orientation = opened.getexif().get(ORIENTATION, 1)
                 image = ImageOps.exif_transpose(opened)
                 assert image is not None
                 image.load()
@@ -64,7 +67,7 @@ def read(path: Path) -> Picture:
         raise ImageError(f"{path}: not an image, or of a kind that Pillow does not read") from error
     except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
         raise ImageError(f"{path}: cannot be read as an image ({error})") from error
-    values, depth = _values(image, numpy)
+    values, depth = _values(image, numpy) if not deep else (_turned(path, orientation), 16)
     # A profile describes the colours of the file's own colour space; it is not that of the converted one.
     return Picture(_premultiplied(values), depth, None if foreign else profile)
 
@@ -77,6 +80,22 @@ def _values(image: "Image.Image", numpy: Any) -> tuple[Tensor, int]:
         return torch.from_numpy(numpy.array(image).astype(numpy.float64))[None] / 65535, 16
     pixels = numpy.array(image.convert(_plain_mode(image)))
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).movedim(-1, 0).double() / 255, 8
+
+
+def _turned(path: Path, orientation: int) -> Tensor:
+    """[C, H, W] of a PNG of 16 bits per colour, upright."""
+    values = torch.from_numpy(_deep_png().read(path).astype("float64")).movedim(-1, 0) / 65535
+    if orientation in (5, 6, 7, 8):
+        values = values.mT
+    flipped = {2: [2], 3: [1, 2], 4: [1], 6: [2], 7: [1, 2], 8: [1]}.get(orientation, [])
+    return values.flip(flipped)
+
+
+def _deep_png() -> Any:
+    """Imported late, for its NumPy."""
+    from contconv.images import deep_png
+
+    return deep_png
 
 
 def _plain_mode(image: "Image.Image") -> str:
@@ -106,7 +125,13 @@ def write(path: Path, picture: Picture) -> None:
         raise ImageError(f"{path}: {kind} cannot hold {picture.depth}-bit greys; use {fitting}")
     if picture.has_alpha and kind in NO_ALPHA:
         raise ImageError(f"{path}: {kind} has no transparency, and this picture has; use .png or .webp")
-    image = pillow.fromarray(_stored(picture, numpy))
+    array = _stored(picture, numpy)
+    if picture.depth == 16 and array.ndim == 3:
+        if kind != "PNG":
+            raise ImageError(f"{path}: colours of 16 bits can only be written as .png")
+        files.write(path, lambda partial: _deep_png().write(partial, array, picture.profile))
+        return
+    image = pillow.fromarray(array)
     options: dict[str, Any] = {"quality": 95, "subsampling": 0} if kind == "JPEG" else {}
     if kind == "WEBP":
         options = {"lossless": True}

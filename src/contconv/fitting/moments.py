@@ -99,7 +99,8 @@ def _displacements(axes: Sequence[Axis]) -> Tensor:
     count = len(axes)
     placed = []
     for number, axis in enumerate(axes):
-        offset = torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=torch.float64)
+        residual = torch.tensor([float(r) for r in axis.residual], dtype=torch.float64)
+        offset = residual[:, None] - torch.arange(axis.taps, dtype=torch.float64)
         shape = [1] * (2 * count)
         shape[number], shape[count + number] = axis.out_size, axis.taps
         placed.append(offset[torch.tensor(axis.phase)].reshape(shape))

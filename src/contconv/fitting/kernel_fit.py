@@ -13,28 +13,17 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jacrev, vmap
+from torch.func import functional_call
 
+from contconv.fitting.descent import Descent, Step, solved
+from contconv.fitting.moments import Moments, moments, patches_and_displacements
 from contconv.functional import planned
 from contconv.grid import Axis
 from contconv.kernels import Kernel, as_kernel, traits
-from contconv.moments import Moments, moments, patches_and_displacements
 from contconv.size import PerAxis, Size, exact_size
 
 MOST_PARAMETERS = 4000  # a step solves a dense system of that size
-RIDGE = 1e-13  # relative to the largest diagonal entry, in float64
 MOST_NUMBERS_AT_ONCE = 2**20  # of a basis in memory: more would leave the processor's cache
-TRIES = 40  # of ever stronger damping, until a step is given up
-
-
-@dataclass(frozen=True)
-class Step:
-    """Where a fit stands: the mean squared error of start number `start` after `iteration` steps."""
-
-    start: int
-    iteration: int
-    mse: float
-    parameters: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ def fit(
     exact_size(steps, "steps")
     exact_size(starts, "starts")
     check(kernel, x, y)
-    x, y = x.detach().double(), y.detach().double()
+    x, y = x.detach().double().cpu(), y.detach().double().cpu()
     with torch.no_grad():
         axes = planned(
             x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=False, center=center
@@ -122,7 +111,7 @@ def check_size(y: Tensor, axes: Sequence[Axis]) -> None:
 
 def mean_squared_error(kernel: Kernel, x: Tensor, y: Tensor, axes: Sequence[Axis], padding_mode: str) -> float:
     """What the layer misses, over all pixels and in float64."""
-    double = {name: p.detach().double() for name, p in kernel.named_parameters()}
+    double = {name: p.detach().double().cpu() for name, p in kernel.named_parameters()}
     numbers = prod(axis.taps for axis in axes) * sum(kernel.mixing.shape)
     total = 0.0
     for rows, patches, d in patches_and_displacements(x, axes, padding_mode, MOST_NUMBERS_AT_ONCE // numbers):
@@ -142,20 +131,10 @@ def solved_mixing(kernel: Kernel, x: Tensor, y: Tensor, axes: Sequence[Axis], pa
         features = torch.einsum("ptr,nptc->nprc", kernel.basis(d), patches).flatten(2).flatten(0, 1)
         gram += features.mT @ features
         target += features.mT @ y[:, :, rows].flatten(2).mT.flatten(0, 1)
-    return _solved(gram, target).reshape(functions, in_channels, out_channels).mT
+    return solved(gram, target).reshape(functions, in_channels, out_channels).mT
 
 
-def _solved(gram: Tensor, target: Tensor) -> Tensor:
-    """The solution of gram @ solution = target, with the least ridge that float64 needs."""
-    scale = gram.diagonal().clamp_min(RIDGE * gram.diagonal().max()).sqrt()
-    scaled = gram / scale[:, None] / scale
-    scaled.diagonal().add_(RIDGE)
-    return torch.linalg.solve(scaled, target / scale[:, None]) / scale[:, None]
-
-
-def _best_of(
-    kernel: Kernel, second: Moments, steps: int, starts: int, watch: Callable[[Step], None] | None
-) -> "_Descent":
+def _best_of(kernel: Kernel, second: Moments, steps: int, starts: int, watch: Callable[[Step], None] | None) -> Descent:
     """Fit from several starts and leave the best in the kernel."""
     reset = getattr(kernel, "reset_parameters", None)
     starts = starts if reset is not None else 1
@@ -164,7 +143,7 @@ def _best_of(
         if start:
             assert reset is not None
             reset()
-        trial = _Descent(kernel, second, start, watch)
+        trial = Descent(kernel, second, start, watch)
         trial.take(steps if starts == 1 else -(-steps // 4))
         trials.append(trial)
     best = min(trials, key=lambda trial: trial.mse)
@@ -173,83 +152,3 @@ def _best_of(
     for name, parameter in kernel.named_parameters():
         parameter.copy_(best.named(best.vector)[name])
     return best
-
-
-class _Descent:
-    """Levenberg-Marquardt steps from where the kernel stands; the kernel itself is not changed."""
-
-    def __init__(self, kernel: Kernel, second: Moments, start: int, watch: Callable[[Step], None] | None) -> None:
-        self.kernel, self.second, self.start, self.watch = kernel, second, start, watch
-        parameters = dict(kernel.named_parameters())
-        self.shapes = {name: p.shape for name, p in parameters.items()}
-        self.vector = torch.cat([p.detach().double().flatten() for p in parameters.values()])
-        self.damping = 1e-2
-        self.history: list[float] = []
-        self.settle(self.mixed(self.vector))
-
-    def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """The vector of all parameters, cut into named ones."""
-        pieces = vector.split([shape.numel() for shape in self.shapes.values()])
-        return {n: piece.reshape(shape) for piece, (n, shape) in zip(pieces, self.shapes.items(), strict=True)}
-
-    def values(self, vector: Tensor, d: Tensor) -> Tensor:
-        """[..., D] -> [..., Cin, Cout] the kernel with these parameters."""
-        return functional_call(self.kernel, self.named(vector), (d,)).mT
-
-    def mixed(self, vector: Tensor) -> Tensor:
-        """The same parameters with the best mixing that their basis allows."""
-        named = self.named(vector)
-        functions, out_channels, in_channels = named["mixing"].shape
-        columns = torch.eye(functions * in_channels, dtype=vector.dtype)
-        columns = columns.reshape(functions, in_channels, functions * in_channels).mT  # [R, R * Cin "out", Cin]
-        one_by_one = self.named(vector) | {"mixing": columns}
-        responses = functional_call(self.kernel, one_by_one, (self.second.displacements,)).mT  # [nodes, Cin, R * Cin]
-        gram = torch.einsum("nia,nib->ab", responses, self.second.product(responses))
-        target = torch.einsum("nia,nio->ao", responses, self.second.target)
-        named["mixing"] = _solved(gram, target).reshape(functions, in_channels, out_channels).mT
-        return torch.cat([p.flatten() for p in named.values()])
-
-    def settle(self, vector: Tensor) -> None:
-        """Stand at these parameters."""
-        self.vector = vector
-        self.at = self.values(vector, self.second.displacements)
-        self.pull = self.second.product(self.at)
-        self.mse = self.second.mse(self.at, self.pull)
-        self.history.append(self.mse)
-        if self.watch is not None:
-            self.watch(Step(self.start, len(self.history) - 1, self.mse, self.named(vector)))
-
-    def mse_of(self, vector: Tensor) -> float:
-        values = self.values(vector, self.second.displacements)
-        return self.second.mse(values, self.second.product(values))
-
-    def take(self, steps: int) -> None:
-        """That many steps, or fewer where none leads further down."""
-        for _ in range(steps):
-            curvature, slope = self.model()
-            if (lower := self.lower(curvature, slope)) is None:
-                return
-            self.settle(lower)
-
-    def model(self) -> tuple[Tensor, Tensor]:
-        """The Gauss-Newton matrix and the gradient at the present parameters."""
-        jacobian = vmap(jacrev(self.values), (None, 0))(self.vector, self.second.displacements)  # [n, Cin, Cout, P]
-        count = jacobian.shape[-1]
-        flat = jacobian.flatten(0, 2)
-        weighted = self.second.product(jacobian.flatten(2)).reshape(-1, count)
-        slope = flat.mT @ (self.pull - self.second.target).flatten()
-        return flat.mT @ weighted, slope
-
-    def lower(self, curvature: Tensor, slope: Tensor) -> Tensor | None:
-        """Parameters with a smaller error, by as little damping as that takes; None where there are none."""
-        diagonal = curvature.diagonal()
-        scale = diagonal.clamp_min(1e-9 * diagonal.max())
-        for _ in range(TRIES):
-            damped = curvature + torch.diag(self.damping * scale + RIDGE * diagonal.max())
-            step, failed = torch.linalg.solve_ex(damped, slope)
-            vector = self.mixed(self.vector - step) if not failed and step.isfinite().all() else None
-            if vector is not None and self.mse_of(vector) < self.mse:
-                self.damping = max(self.damping / 5, 1e-12)
-                return vector
-            self.damping *= 4
-        return None
