@@ -113,6 +113,27 @@ def test_bad_usage_exits_with_two(arguments):
     assert exit_.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["imitate", "--steps", "0"], "--steps must be at least 1"),
+        (["imitate", "--methods"], "--methods must name at least one"),
+        (["imitate", "--photo", "missing.png"], "no such file"),
+        (["imitate", "--scale", "-1", "1"], "--scale must be between"),
+        (["imitate", "--methods", "gaussian", "--sigma", "0", "1"], "--sigma must be at least"),
+        (["generalize", "--seeds", "0"], "--seeds must be at least 1"),
+        (["misalign", "--blurs", "0"], "--blurs must be at least 1"),
+        (["conv-special-case", "--steps", "0"], "--steps must be at least 1"),
+    ],
+)
+def test_bad_options_of_experiments_get_one_line(tmp_path, capsys, arguments, reason):
+    assert main(["experiment", *arguments, "--out", str(tmp_path)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("contconv: ")
+    assert reason in last
+    assert not list(tmp_path.iterdir())
+
+
 def test_explain_says_which_strategy(capsys):
     assert main(["explain", "--channels", "32", "32", "--kernel", "3", "--input", "64x64", "--scale", "2/3"]) == 0
     printed = capsys.readouterr().out

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.experiments.progress import Bar
-from contconv.experiments.record import Config, Figure, Result, at_most
+from contconv.experiments.record import Config, Figure, Result, at_most, check_positive
 from contconv.images import photo
 from contconv.kernels import KERNELS, Table
 from contconv.modules import ContinuousConv2d
@@ -35,6 +35,7 @@ class ConvSpecialCase(Config):
 
 def run(config: ConvSpecialCase) -> Result:
     """Compare outputs for every kernel, then trainings."""
+    check_positive(config, "steps", "channels")
     torch.manual_seed(config.seed)
     image = photo(config.photo)[:, 0][None]
     height, width = (n // 12 * 12 for n in image.shape[2:])  # divisible by every k

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from contconv.experiments import generalize_figures, targets
 from contconv.experiments.imitate import fitted
 from contconv.experiments.progress import Bar
-from contconv.experiments.record import Claim, Config, Result, spoken
+from contconv.experiments.record import Claim, Config, Result, check_positive, spoken
 from contconv.experiments.targets import Pair
 from contconv.fitting import Step
 from contconv.grid import axis_plan, sources
@@ -90,6 +90,7 @@ class Trained:
 
 def run(config: Generalize) -> Result:
     """Train from both kinds of scale with every seed."""
+    check_positive(config, "seeds", "test_scales", "pixels", "steps", "starts")
     image = photo(config.photo)
     free, half = [], []
     with Bar(2 * config.seeds * (config.steps + 1), "generalize") as bar:

@@ -5,8 +5,8 @@ resizing, (ii) a Gaussian with another sigma along each axis, rotated by 45 degr
 random pair of scales in [0.3, 1.3]; sampled at 200 x 200 displacements, its kernel is that of the method.
 
 Claim: with the paper's internal net (16-16) the learned kernel correlates with the true one by at least 0.95 (bicubic)
-and 0.97 (Gaussian); a spline of two pieces per pixel has a relative L2 error of at most 0.03. About a quarter
-of a minute per method on two cores.
+and 0.97 (Gaussian); a spline of two pieces per pixel has a relative L2 error of at most 0.03. Half a
+minute per method on two cores.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from torch.func import functional_call
 from contconv.experiments import imitate_figures, targets
 from contconv.experiments.fine_spline import FineSpline, nearest_spline_error
 from contconv.experiments.progress import Bar
-from contconv.experiments.record import Claim, Config, Result, at_least, at_most
+from contconv.experiments.record import Claim, Config, Result, at_least, at_most, check_positive
 from contconv.experiments.targets import Pair, Target
 from contconv.fitting import Fit, Step, fit
 from contconv.images import photo
@@ -71,6 +71,10 @@ class Learned:
 
 def run(config: Imitate) -> Result:
     """Fit a net and a spline to each method, and compare their kernels with the true ones."""
+    check_positive(config, "steps", "starts")
+    check_positive(config, "resolution", "gaussian_size", least=2)
+    if not config.methods:
+        raise ValueError("--methods must name at least one of bicubic, gaussian, lanczos")
     image = photo(config.photo)
     learned = [learn(config, made(config, name), image) for name in config.methods]
     claims = [claim for one in learned for claim in claims_of(one)]

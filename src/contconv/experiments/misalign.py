@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contconv.experiments.record import Claim, Config, Figure, Result
+from contconv.experiments.record import Claim, Config, Figure, Result, check_positive
 from contconv.functional import continuous_conv
 from contconv.kernels import Gaussian
 
@@ -36,8 +36,10 @@ class Misalign(Config):
 
 def run(config: Misalign) -> Result:
     """Blur, and follow the centroid."""
-    if config.blurs < 1 or config.kernel_size < 2:
-        raise ValueError(f"blurs must be at least 1 and kernel_size at least 2, got {config}")
+    check_positive(config, "blurs")
+    check_positive(config, "kernel_size", least=2)
+    if not 0.2 <= config.sigma <= 100:
+        raise ValueError(f"--sigma must be between 0.2 and 100 pixels, got {config.sigma}")
     crosses = blurred(config)
     drifts = {name: [offset(image) for image in images] for name, images in crosses.items()}
     per_blur = drifts["conv"][-1] / config.blurs / 2**0.5  # along the diagonal, per axis

@@ -60,6 +60,14 @@ class Result:
         return all(claim.passed for claim in self.claims)
 
 
+def check_positive(config: Config, *names: str, least: int = 1) -> None:
+    """Refuse counts that are none."""
+    for name in names:
+        value = getattr(config, name)
+        if value < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+
+
 def at_least(name: str, paper: str, values: Sequence[float], bound: float, what: str) -> Claim:
     """A claim that the mean of the values is at least the bound."""
     mean = sum(values) / len(values)

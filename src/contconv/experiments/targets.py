@@ -38,6 +38,8 @@ class Target:
 
     def applied(self, x: Tensor, scale: tuple[float, float]) -> Pair:
         """The image resized by this method, without antialiasing, borders replicated."""
+        if not all(math.isfinite(s) and 0 < s <= 16 for s in scale):
+            raise ValueError(f"--scale must be between 0 and 16, got {scale}")
         exact = (Fraction(scale[0]), Fraction(scale[1]))
         sizes = (math.floor(x.shape[2] * exact[0]), math.floor(x.shape[3] * exact[1]))
         if min(sizes) < 1:
@@ -103,8 +105,8 @@ def windowed_sinc(d: NDArray[np.float64], n: int = 3) -> NDArray[np.float64]:
 
 def gaussian(sigma: tuple[float, float], rotation: float, kernel_size: int) -> Target:
     """A Gaussian with a sigma per axis, turned by so many degrees."""
-    if min(sigma) < 0.2 or kernel_size < 2:
-        raise ValueError(f"sigma must be at least 0.2 pixels along both axes, got {sigma}")
+    if min(sigma) < 0.2:
+        raise ValueError(f"--sigma must be at least 0.2 pixels along both axes, got {sigma}")
     angle = math.radians(rotation)
 
     def profile(dy: NDArray[np.float64], dx: NDArray[np.float64]) -> NDArray[np.float64]:
