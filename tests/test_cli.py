@@ -150,6 +150,15 @@ def test_an_experiment_that_fails_exits_with_one(tmp_path, monkeypatch, capsys):
     assert "fails" in (tmp_path / "report.html").read_text()
 
 
+def test_the_docs_are_made_from_the_results_and_have_their_figures_beside_them(tmp_path):
+    out, docs = tmp_path / "out", tmp_path / "docs" / "reproducing.md"
+    assert main(["experiment", "misalign", "--blurs", "3", "--out", str(out)]) == 0
+    assert main(["report", str(out), "--docs", str(docs)]) == 0
+    assert "contconv experiment misalign --blurs 3" in docs.read_text()
+    assert "(images/misalign.png)" in docs.read_text()
+    assert (docs.parent / "images" / "misalign.png").read_bytes() == (out / "figures" / "misalign.png").read_bytes()
+
+
 def test_an_interrupt_leaves_what_is_finished(tmp_path, monkeypatch, capsys):
     def interrupted(config):
         raise KeyboardInterrupt

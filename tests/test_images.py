@@ -1,5 +1,7 @@
 """Image files come in upright, premultiplied and in their own depth, and go out the same."""
 
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -90,6 +92,23 @@ def test_colours_of_sixteen_bits_stay_so(tmp_path, channels):
     assert np.array_equal(deep_png.read(tmp_path / "again.png"), deep)
     with pytest.raises(images.ImageError, match=r"only be written as \.png"):
         images.write(tmp_path / "again.tif", picture)
+
+
+def test_integers_beyond_sixteen_bits_keep_their_range(tmp_path):
+    values = np.array([[-5, 70000], [3, 10**6]], np.int32)
+    picture = images.read(kept(tmp_path, Image.fromarray(values), ".tif"))
+    assert picture.depth == 32
+    assert np.array_equal(picture.pixels[0].numpy(), values)
+
+
+def test_sixteen_bits_that_would_be_lost_are_refused(tmp_path):
+    deep_png.write(tmp_path / "deep.png", np.zeros((4, 5, 3), np.uint16), None)
+    data = bytearray((tmp_path / "deep.png").read_bytes())
+    data[28] = 1  # interlaced, says the header
+    data[29:33] = zlib.crc32(bytes(data[12:29])).to_bytes(4, "big")
+    (tmp_path / "laced.png").write_bytes(data)
+    with pytest.raises(images.ImageError, match="laced"):
+        images.read(tmp_path / "laced.png")
 
 
 @pytest.mark.parametrize("kind", range(5))

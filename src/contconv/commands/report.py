@@ -1,6 +1,7 @@
 """`contconv report`: the report of results that are there."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
@@ -16,7 +17,7 @@ class Report:
     folder: tyro.conf.Positional[Path]
     """What --out was in `contconv experiment`."""
     docs: Path | None = None
-    """A Markdown file for the table: claim, paper, ours, command, time."""
+    """A Markdown file for the table: claim, paper, ours, command, time; its figures go to `images` beside it."""
 
 
 def obey(command: Report) -> int:
@@ -24,6 +25,12 @@ def obey(command: Report) -> int:
     print(f"report: {report.write(command.folder)}")
     if command.docs is not None:
         made_by = f"contconv report {command.folder} --docs {command.docs}"
-        files.write_text(command.docs, report.reproducing(report.records(command.folder), made_by))
+        found = report.records(command.folder)
+        for figure in (figure for record in found for figure in record["figures"]):
+            picture = (command.folder / "figures" / f"{figure['name']}.png").read_bytes()
+            files.write(
+                command.docs.parent / "images" / f"{figure['name']}.png", partial(Path.write_bytes, data=picture)
+            )
+        files.write_text(command.docs, report.reproducing(found, made_by))
         print(f"table: {command.docs}")
     return 0

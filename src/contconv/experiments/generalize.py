@@ -5,8 +5,12 @@ pair of scales in [0.3, 1.3]; at 100 new random pairs its error is very close to
 1/2, where all displacements are the same few, its test error is two orders of magnitude higher.
 
 Claim: over five seeds, test error <= 1.5 x training error from a random float scale, and >= 100 x from scale 1/2.
-Errors are mean squared errors over the same number of random output pixels at every scale. Under
-a minute on two cores.
+Errors are mean squared errors over the same number of random output pixels at every scale. Under a minute on two cores.
+
+Not as in the paper: Levenberg-Marquardt steps instead of gradient descent, which also bring the training error at 1/2
+down to rounding; and a drawn training scale so near a simple fraction that its sub-pixel shifts leave a gap of more
+than 0.05 pixels is drawn again (`--largest-gap 1` takes every draw). From 0.334 on 300 pixels, for one, a third of all
+shifts is never seen, and the test error is twelve times the training error.
 """
 
 from collections.abc import Sequence
@@ -41,6 +45,8 @@ class Generalize(Config):
 
     seeds: int = 5
     """How many seeds, each with its own training scale."""
+    largest_gap: float = 0.05
+    """Draw a scale again whose sub-pixel shifts leave out more than this, in pixels; 1 takes every draw."""
     test_scales: int = 100
     """How many new pairs of scales to test at."""
     pixels: int = 300
@@ -96,7 +102,7 @@ def run(config: Generalize) -> Result:
     with Bar(2 * config.seeds * (config.steps + 1), "generalize") as bar:
         for seed in range(config.seed, config.seed + config.seeds):
             tests = test_sample(config, image, seed)
-            free.append(trained(config, image, targets.drawn_scale(seed, image), seed, tests, bar))
+            free.append(trained(config, image, targets.drawn_scale(seed, image, config.largest_gap), seed, tests, bar))
             half.append(trained(config, image, (0.5, 0.5), seed, tests, bar))
     numbers = {"float": [told(one) for one in free], "half": [told(one) for one in half]}
     return Result(claims(free, half), numbers, generalize_figures.figures(image, free, half))

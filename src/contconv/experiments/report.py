@@ -167,4 +167,6 @@ def reproducing(found: list[Record], command: str) -> str:
     lines += ["", "The time is that of the whole command, which may serve several claims. What each experiment does:"]
     for record in found:
         lines += ["", f"## {record['experiment']}", "", record["statement"]]
+        for figure in record["figures"]:
+            lines += ["", f"![{figure['caption']}](images/{figure['name']}.png)", "", f"*{figure['caption']}*"]
     return "\n".join(lines) + "\n"

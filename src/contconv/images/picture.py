@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PHOTO = Path(__file__).parent.parent / "photos" / "chelsea.png"
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # in EXIF
+BITS_PER_SAMPLE = 258  # in TIFF
 DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 DEEP_FORMATS = ("PNG", "TIFF", "JPEG2000")
 NO_ALPHA = ("JPEG", "BMP", "PPM", "PDF")
@@ -53,6 +54,7 @@ def read(path: Path) -> Picture:
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
             with pillow.open(path) as opened:
                 deep = opened.format == "PNG" and _deep_png().is_deep(path)
+                shallow = not deep and _loses_bits(opened, path)
                 orientation = opened.getexif().get(ORIENTATION, 1)
                 image = ImageOps.exif_transpose(opened)
                 assert image is not None
@@ -67,6 +69,10 @@ def read(path: Path) -> Picture:
         raise ImageError(f"{path}: not an image, or of a kind that Pillow does not read") from error
     except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
         raise ImageError(f"{path}: cannot be read as an image ({error})") from error
+    if shallow:
+        raise ImageError(
+            f"{path}: colours of 16 bits are read from PNG files without interlacing only; convert it first"
+        )
     values, depth = _values(image, numpy) if not deep else (_turned(path, orientation), 16)
     # A profile describes the colours of the file's own colour space; it is not that of the converted one.
     return Picture(_premultiplied(values), depth, None if foreign else profile)
@@ -74,12 +80,21 @@ def read(path: Path) -> Picture:
 
 def _values(image: "Image.Image", numpy: Any) -> tuple[Tensor, int]:
     """[C, H, W] straight from the file, and its depth."""
-    if image.mode == "F":
-        return torch.from_numpy(numpy.array(image, dtype=numpy.float64))[None], 32
-    if image.mode in DEEP:
-        return torch.from_numpy(numpy.array(image).astype(numpy.float64))[None] / 65535, 16
+    if image.mode == "F" or image.mode in DEEP:
+        values = torch.from_numpy(numpy.array(image).astype(numpy.float64))[None]
+        beyond = image.mode == "F" or values.min() < 0 or values.max() > 65535
+        return (values, 32) if beyond else (values / 65535, 16)
     pixels = numpy.array(image.convert(_plain_mode(image)))
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).movedim(-1, 0).double() / 255, 8
+
+
+def _loses_bits(opened: "Image.Image", path: Path) -> bool:
+    """Whether Pillow would silently make 8 bits of the file's 16."""
+    if opened.format == "PNG":
+        found = _deep_png().header(path)
+        return found is not None and found[2] == 16 and len(opened.getbands()) > 1
+    bits = getattr(opened, "tag_v2", {}).get(BITS_PER_SAMPLE, (8,))
+    return len(opened.getbands()) > 1 and max(bits) > 8
 
 
 def _turned(path: Path, orientation: int) -> Tensor:

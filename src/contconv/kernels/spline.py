@@ -1,5 +1,6 @@
-"""A cubic B-spline with one learned control point per tap: exactly as many parameters as a convolution."""
+"""A cubic B-spline with learned control points; one per tap, and so as many parameters as a convolution, or more."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
+from contconv.size import exact_size
 
 
 class SplineKernel(LearnedKernel):
@@ -19,6 +21,10 @@ class SplineKernel(LearnedKernel):
     `fold=True` gives what a basis function has outside the window of K taps to the outermost tap. A constant input then
     has the same response at every phase, as under a convolution; without it the response varies with the phase, which
     training can put to use and a converted filter (`from_taps` folds) cannot.
+
+    `density=n` takes n pieces per pixel, with n * K + 3 control points along an axis of K pixels: all C2 functions that
+    are cubic on each piece. One control point per tap has its knots between the pixels, and cannot follow a kernel with
+    knots on them, as Keys' cubic; `density=2` can.
 
     >>> taps = torch.randn(4, 8, 3, 3)
     >>> kernel = SplineKernel.from_taps(taps)
@@ -34,6 +40,7 @@ class SplineKernel(LearnedKernel):
         *,
         groups: int = 1,
         fold: bool = False,
+        density: int | None = None,
         init: str = "default",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -41,7 +48,11 @@ class SplineKernel(LearnedKernel):
         super().__init__(in_channels, out_channels, kernel_size, groups, init)
         assert isinstance(self.kernel_size, tuple)
         self.fold = fold
-        shape = (torch.Size(self.kernel_size).numel(), out_channels, in_channels // groups)
+        self.density = None if density is None else exact_size(density, "density")
+        if fold and density is not None:
+            raise ValueError("fold=True is for one control point per tap: leave density out")
+        points = math.prod(len(control_points(size, self.density)) for size in self.kernel_size)
+        shape = (points, out_channels, in_channels // groups)
         self.mixing = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -85,8 +96,8 @@ class SplineKernel(LearnedKernel):
         return product
 
     def along(self, d: Tensor, size: int) -> Tensor:
-        """[...] -> [..., K]: the basis of one axis."""
-        rest = d[..., None] - control_points(size).to(d)
+        """[...] -> [..., control points]: the basis of one axis."""
+        rest = (d[..., None] - control_points(size, self.density).to(d)) * (self.density or 1)
         basis = beta3(rest)
         if self.fold:  # a basis function reaches two pixels, so at most two taps beyond the window
             leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
@@ -95,12 +106,14 @@ class SplineKernel(LearnedKernel):
         return basis
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + (", fold=True" if self.fold else "")
+        text = super().extra_repr() + (", fold=True" if self.fold else "")
+        return text if self.density is None else f"{text}, density={self.density}"
 
 
-def control_points(size: int) -> Tensor:
-    """[K] displacements of the control points of one axis: those of the K neighbours, ascending in m."""
-    return (size - 1) / 2 - torch.arange(size, dtype=torch.float64)
+def control_points(size: int, density: int | None = None) -> Tensor:
+    """The displacements of the control points of one axis: those of the K neighbours, ascending in m, or denser."""
+    count = size if density is None else size * density + 3
+    return ((count - 1) / 2 - torch.arange(count, dtype=torch.float64)) / (density or 1)
 
 
 def beta3(d: Tensor) -> Tensor:
