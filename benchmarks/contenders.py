@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import contconv
 from contconv.functional import planned
 from contconv.strategies import chosen
+from contconv.strategies.factored import Factored
 from contconv.strategies.phases import Phases
 
 Contender = tuple[Callable[[Tensor], Tensor], list[Tensor]]  # the call, and its parameters
@@ -73,4 +74,5 @@ def without_native(layer: contconv.ContinuousConv2d, x: Tensor) -> Tensor:
         x.shape, layer.kernel, scale=layer.scale, size=None, padding_mode="zeros", antialias=False, center=0
     )
     strategy = chosen(problem)
-    return (Phases(native=False) if strategy.name == "phases" else strategy).run(x, layer.kernel, layer.bias, problem)
+    plain = {"phases": Phases(native=False), "factored": Factored(native=False)}
+    return plain.get(strategy.name, strategy).run(x, layer.kernel, layer.bias, problem)

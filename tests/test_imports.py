@@ -21,7 +21,7 @@ ROOMS = [
     ["strategies"],
     ["functional"],
     ["modules"],
-    ["explanation", "convert", "scales", "moments"],
+    ["explanation", "convert", "scales"],
     ["fitting"],
     ["files"],
     ["images", "plot"],

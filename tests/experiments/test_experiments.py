@@ -9,7 +9,7 @@ from PIL import Image
 
 from contconv import continuous_conv
 from contconv.experiments import conv_special_case, generalize, imitate, misalign, record, registry, report, targets
-from contconv.experiments.fine_spline import FineSpline, nearest_spline_error
+from contconv.experiments.nearest_spline import nearest_spline_error
 from contconv.experiments.runner import perform
 from contconv.kernels import Cubic, Gaussian, InternalNet, Lanczos, SplineKernel
 
@@ -63,7 +63,7 @@ def test_half_leaves_all_but_one_shift_out():
 def test_one_control_point_per_tap_cannot_follow_a_cubic_and_all_splines_with_knots_on_the_pixels_can():
     line, true = targets.BICUBIC.sampled(60)
     assert nearest_spline_error(true, SplineKernel(1, 1, (4, 4), dtype=torch.float64), line) > 0.4
-    assert nearest_spline_error(true, FineSpline((4, 4), density=1), line) < 1e-12
+    assert nearest_spline_error(true, SplineKernel(1, 1, (4, 4), density=1, dtype=torch.float64), line) < 1e-12
 
 
 def test_the_true_kernel_is_normalised_as_the_method_is():

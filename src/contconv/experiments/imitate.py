@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from contconv.experiments import imitate_figures, targets
-from contconv.experiments.fine_spline import FineSpline, nearest_spline_error
+from contconv.experiments.nearest_spline import nearest_spline_error
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import Claim, Config, Result, at_least, at_most, check_positive
 from contconv.experiments.targets import Pair, Target
@@ -113,7 +113,8 @@ def learn(config: Imitate, target: Target, image: Tensor) -> Learned:
             bar.step(step.mse)
 
         outcome = fitted(net, pair, config.steps, config.starts, watch)
-    spline, coarse = FineSpline(support), SplineKernel(1, 1, support, dtype=torch.float64)
+    spline = SplineKernel(1, 1, support, density=2, dtype=torch.float64)
+    coarse = SplineKernel(1, 1, support, dtype=torch.float64)
     spline_fit = fitted(spline, pair)
     own = {i: step for (start, i), step in seen.items() if start == outcome.start}
     kernels = {i: functional_call(net, step.parameters, (d,)) for i, step in own.items() if i in SHOWN or i == max(own)}

@@ -127,7 +127,7 @@ def saved(
         "figures": [{"name": figure.name, "caption": figure.caption} for figure in result.figures],
         "versions": versions(),
         "machine": machine(),
-        "seconds": round(seconds, 2),
+        "seconds": round(seconds, 4),
     }
     files.write_text(folder / f"{experiment}.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
     return record
