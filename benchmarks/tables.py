@@ -17,6 +17,9 @@ over that of `nn.Conv2d` with stride 1 on the same input, `channels_last`, measu
 medians. *must* is the largest we accept. *memory* is the peak growth of the process over the convolution's.
 *error* is the largest difference from the float64 reference, as a share of the largest value, of the output and of
 the worst gradient.
+
+The machine was shared with other jobs while these were measured: repeated, a row moves by some 10 %, and the smallest
+ones (32x32, a few milliseconds) by much more. The rows W4 and W2-n1 were measured after the cost model's last fit.
 """
 
 PAPER = """

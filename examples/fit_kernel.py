@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from contconv import continuous_conv, plot
-from contconv.experiments.fine_spline import FineSpline
+from contconv import SplineKernel, continuous_conv, plot
 from contconv.fitting import fit
 from contconv.images import PHOTO
 
@@ -27,7 +26,7 @@ def main(path: Path, out: Path) -> None:
     photo = Image.open(path)
     x = torch.from_numpy(np.array(photo.convert("L"), np.float32))[None, None] / 255
     size = (round(x.shape[2] * 1.07) + 1, round(x.shape[3] * 1.13) + 1)
-    kernel = FineSpline((4, 4))
+    kernel = SplineKernel(1, 1, (4, 4), density=2, dtype=torch.float64)
     # Pillow cuts its kernel off at the border, where a layer pads: there the two differ, and the fit averages over it.
     found = fit(kernel, x, enlarged(photo, size), size=size, padding_mode="replicate")
     print(f"mean squared error of the fit: {found.mse:.1e}")
