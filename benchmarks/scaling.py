@@ -38,8 +38,8 @@ def ratios(case: Case) -> dict[str, float]:
     x = input_of(case)
     contenders = {
         "conv": convolution(case),
-        "rational": continuous(case),
-        "0.6789 x 0.7123": continuous(replace(case, scale=IRREGULAR)),
+        "scale 2/3, or k/(k+1)": continuous(case),
+        "scale 0.6789 x 0.7123": continuous(replace(case, scale=IRREGULAR)),
         "interpolate + conv": interpolation_and_convolution(case),
     }
     calls = {name: trained(call, x, parameters) for name, (call, parameters) in contenders.items()}
@@ -56,12 +56,12 @@ def main() -> None:
         rows = [ratios(case) for case in cases]
         positions = [POSITION[what](case) for case in cases]
         for name in rows[0]:
-            panel.plot(positions, [row[name] for row in rows], marker="o", markersize=3, label=f"scale {name}")
+            panel.plot(positions, [row[name] for row in rows], marker="o", markersize=3, label=name)
         panel.axhline(1, color="grey", linewidth=0.8)
         panel.set(xscale="log", xlabel=what)
         panel.set_xticks(positions, [str(p) for p in positions], fontsize=7)
         panel.minorticks_off()
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 4)
     panels[0].set_ylabel("forward + backward, over nn.Conv2d")
     panels[0].legend(fontsize=7)
     figure.suptitle(
