@@ -54,7 +54,7 @@ bench: setup
 bench-tables: setup
 	$(BIN)/python benchmarks/run.py --tables --out out/tables.json
 
-# Whether the cost model picks well, on 200 fresh random problems (about 15 minutes).
+# Whether the cost model picks well, on 200 fresh random problems (a few minutes).
 bench-choice: setup
 	$(BIN)/python benchmarks/fit.py measure --count 200 --seed 2 --out out/check.json
 	$(BIN)/python benchmarks/fit.py check out/check.json
