@@ -46,6 +46,8 @@ CASES = [
     Case(3, (4, 5, 6), (3, 4, 7), (2, 3, 2), (2, 1, 3), (16, 24), groups=4, rank=0),
     Case(2, (1, 7, 9), (1, 5, 8), (1, 3, 3), (1, 2, 3), (34, 18), groups=2, rank=3, per_tap=True),
     Case(2, (1, 9, 9), (1, 6, 6), (1, 3, 3), (1, 2, 2), (19, 19), groups=19, rank=1),
+    Case(2, (1, 9, 9), (1, 6, 6), (1, 3, 3), (1, 2, 2), (19, 19), groups=19, rank=0),
+    Case(3, (2, 7, 9), (3, 5, 8), (2, 2, 3), (1, 2, 8), (8, 8), groups=8, rank=0),
     Case(2, (1, 9, 9), (1, 6, 6), (1, 3, 3), (1, 2, 2), (6, 12), groups=6, rank=3),
     Case(1, (1, 10, 10), (1, 10, 10), (1, 1, 1), (1, 1, 1), (1, 1), rank=1),
     Case(1, (1, 6, 6), (1, 5, 5), (1, 7, 7), (1, 5, 5), (8, 8), rank=2),
@@ -57,7 +59,8 @@ CASES = [
 
 @dataclass(frozen=True)
 class Problem:
-    """The tensors of a case. Sources are drawn freely, so that they repeat (aliasing) and miss (padding)."""
+    """The tensors of a case. Of the sources, half are windows of neighbours, as plans make them, reaching over the
+    borders; the others are drawn freely, so that they repeat (aliasing) and miss (padding)."""
 
     x: Tensor
     tables: tuple[Tensor, Tensor, Tensor]
@@ -79,7 +82,10 @@ def problem(case: Case, seed: int = 0) -> Problem:
 
     def table(size: int, out: int, taps: int, phases: int) -> Tensor:
         lowest = -1 if size > 1 else 0
-        source = torch.randint(lowest, size, (out, taps), generator=generator)
+        free = torch.randint(lowest, size, (out, taps), generator=generator)
+        window = torch.randint(-1, max(size - taps + 2, 0), (out, 1), generator=generator) + torch.arange(taps)
+        window = window.where((window >= 0) & (window < size), lowest)
+        source = torch.where(torch.randint(2, (out, 1), generator=generator) == 0, free, window)
         return ops.axis_table(source, torch.randint(0, phases, (out,), generator=generator))
 
     tables = [table(*a) for a in zip(case.in_size, case.out_size, case.taps, case.phases, strict=True)]

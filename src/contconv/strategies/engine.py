@@ -52,7 +52,8 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
 
 
 def _few(problem: Problem) -> bool:
-    return problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES
+    depthwise = problem.groups == problem.in_channels == problem.out_channels  # the kernel wants its filters
+    return depthwise or problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES
 
 
 def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:

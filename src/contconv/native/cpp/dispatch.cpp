@@ -80,14 +80,14 @@ extern "C" {
 
 __attribute__((visibility("default"))) const char* contconv_isa() { return contconv::kernels->name; }
 
-// Limits the instruction set ("portable", "avx2", "avx512"; null: no limit) and returns the one that is used from now on.
+// Limits the instruction set ("portable", "avx2", "avx512"; null: no limit) and returns the one in use from now on.
 __attribute__((visibility("default"))) const char* contconv_limit_isa(const char* limit) {
   contconv::kernels = contconv::best_up_to(limit);
   return contconv::kernels->name;
 }
 
-__attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in, float* y,
-                                                            int algorithm) {
+__attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in,
+                                                            float* y, int algorithm) {
   contconv::prefer_large_pages(y, p->batch * contconv::pixels(p->out) * p->out_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->forward(*p, *in, y, algorithm); });
 }

@@ -70,8 +70,8 @@ class FactoredGradients {
     }
   }
 
-  float* dz_of(int thread) const { return floats.of(thread); }                                    // [block][rank][kWidth]
-  float* z_of(int thread) const { return floats.of(thread) + block * g.p.rank * kWidth; }         // [rank][block][kWidth]
+  float* dz_of(int thread) const { return floats.of(thread); }                              // [block][rank][kWidth]
+  float* z_of(int thread) const { return floats.of(thread) + block * g.p.rank * kWidth; }   // [rank][block][kWidth]
   float* x_of(int thread) const { return floats.of(thread) + 2 * block * g.p.rank * kWidth; }     // [T][kWidth]
 
   // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane]
@@ -144,7 +144,8 @@ class FactoredGradients {
   }
 
   // part[r][co][lane] += sum over pixels of grad_y[pixel, co] * z[r][pixel][lane]
-  CONTCONV_APART void add_mixing(const Panel& panel, const PixelRun& run, const float* const* grad_y, float* part) const {
+  CONTCONV_APART void add_mixing(const Panel& panel, const PixelRun& run, const float* const* grad_y,
+                                 float* part) const {
     const float* z = z_of(omp_get_thread_num());
     for (int64_t r = 0; r < g.p.rank; ++r, z += block * kWidth, part += g.group_out * kWidth) {
       for_each_tile(g.group_out, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {

@@ -14,7 +14,8 @@ struct TapRows {
   const float** x;      // [T]: the channels of the input pixel
 };
 
-inline void taps_of_pixel(const Geometry& g, const ContconvInputs& in, const PixelRun& run, int64_t i, const TapRows& to) {
+inline void taps_of_pixel(const Geometry& g, const ContconvInputs& in, const PixelRun& run, int64_t i,
+                          const TapRows& to) {
   const float* basis = in.weights + run.class_index[i] * g.taps * g.p.rank;
   for (int64_t p = 0; p < run.taps[i]; ++p) {
     to.basis[p] = basis + run.tap[i * g.taps + p] * g.p.rank;
@@ -89,8 +90,9 @@ class FactoredOutput {
     for (int64_t k = 0; k < depth; k += kLongestSum) mix_terms(run, j, z_rows, k, least(depth, k + kLongestSum));
   }
 
-  // y[pixels of the run, lanes of a panel] = (bias, or where some terms were added before, y) + mixing . z over some terms
-  CONTCONV_APART void mix_terms(const PixelRun& run, int64_t j, const float* const* z_rows, int64_t k0, int64_t k1) const {
+  // y[pixels of the run, lanes of a panel] = mixing . z over some terms + (bias or, where terms were added before, y)
+  CONTCONV_APART void mix_terms(const PixelRun& run, int64_t j, const float* const* z_rows, int64_t k0,
+                                int64_t k1) const {
     const Panel panel = panels[j];
     const int64_t channel = panel.group * g.group_out + panel.first;
     for_each_tile(run.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {

@@ -18,14 +18,18 @@ class Filters {
       : g(geometry), basis(inputs.weights), rank(geometry.p.rank), mixings(geometry.p.per_tap ? geometry.taps : 1),
         panels(lanes_ == Lanes::output ? g.group_out : g.group_in, g.p.groups),
         rows(lanes_ == Lanes::output ? g.group_in : g.group_out), lanes(lanes_),
-        tap_pitch(rows * kWidth + kLanes), mixing_size(rows * rank * kWidth),
+        joined(lanes_ == Lanes::output ? g.joined : 1), run_pitch(joined * rows * kWidth + kLanes),
+        mixing_size(rows * rank * kWidth),
         mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0) {
     if (rank > 0) pack_mixing(inputs.mixing);
   }
 
-  // Floats of one panel of one class's filter: [T][rows][kWidth], taps `tap_pitch` apart (padded, so that the taps of
-  // a row do not all fall into one set of the cache).
-  int64_t panel_size() const { return g.taps * tap_pitch; }
+  // Floats of one panel of one class's filter: [runs][joined taps][rows][kWidth], runs `run_pitch` apart (padded, so
+  // that the taps of a row do not all fall into one set of the cache).
+  int64_t panel_size() const { return g.taps / joined * run_pitch; }
+
+  // Where a tap begins in a panel.
+  int64_t tap_start(int64_t tap) const { return tap / joined * run_pitch + tap % joined * rows * kWidth; }
 
   // Packed mixing of a panel (and of a tap, where each has its own): [rows][rank][kWidth]
   const float* packed_mixing(int64_t panel, int64_t tap) const {
@@ -47,14 +51,14 @@ class Filters {
 
   int64_t matrix() const { return g.p.out_channels * g.group_in; }
 
-  // to[T][rows][kWidth] = the filter of class `c`
+  // to = a panel of the filter of class `c`
   void make(float* to, int64_t c, int64_t panel) const {
     if (rank == 0) {
       const float* from = basis + c * g.taps * matrix() + origin(panels[panel]);
       for (int64_t t = 0; t < g.taps; ++t)
-        pack(to + t * tap_pitch, from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
+        pack(to + tap_start(t), from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
     } else if (mixings > 1) {
-      for (int64_t t = 0; t < g.taps; ++t) contract(to + t * tap_pitch, c, t, 1, panel);
+      for (int64_t t = 0; t < g.taps; ++t) contract(to, c, t, 1, panel);
     } else {
       contract(to, c, 0, g.taps, panel);
     }
@@ -64,20 +68,22 @@ class Filters {
   bool are_few() const { return 4 * g.classes * panels.count() * panel_size() <= kFewBytes; }
 
  private:
-  // to[tap0 + i][row][lane] = sum over r of basis[c, tap0 + i, r] * mixing[r, row, lane]
+  // to[tap tap0 + i][row][lane] = sum over r of basis[c, tap0 + i, r] * mixing[r, row, lane]
   CONTCONV_APART void contract(float* to, int64_t c, int64_t tap0, int64_t count, int64_t panel) const {
     const float* values = basis + (c * g.taps + tap0) * rank;
     const float* packed = packed_mixing(panel, tap0);
     for_each_tile(count, panels[panel].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
       const float* row[Rows];
-      for (int i = 0; i < Rows; ++i) row[i] = values + (first + i) * rank;
+      float* tap[Rows];
+      for (int i = 0; i < Rows; ++i) {
+        row[i] = values + (first + i) * rank;
+        tap[i] = to + tap_start(tap0 + first + i);
+      }
       for (int64_t k = 0; k < rows; ++k) {
         Tile<Rows, Vecs> acc;
         dot_tile(acc, row, 0, 1, 0, rank, packed + k * rank * kWidth, 0);
-        acc.for_each([&](int i, int v, Vec value) {
-          store(to + (first + i) * tap_pitch + k * kWidth + v * kLanes, value);
-        });
+        acc.for_each([&](int i, int v, Vec value) { store(tap[i] + k * kWidth + v * kLanes, value); });
       }
     });
   }
@@ -99,7 +105,7 @@ class Filters {
   const PanelSet panels;
   const int64_t rows;             // channels of a group that are not lanes
   const Lanes lanes;
-  const int64_t tap_pitch, mixing_size;
+  const int64_t joined, run_pitch, mixing_size;
 
  private:
   Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth]

@@ -53,6 +53,9 @@ class Geometry {
     group_in = p.in_channels / p.groups;
     group_out = p.out_channels / p.groups;
     work = p.batch * out_pixels * taps * p.out_channels * group_in;
+    joined = p.groups == 1 ? p.taps[2] : 1;
+    runs = taps / joined;
+    window = joined * group_in;
     band_axis = p.out[0] > 1 ? 0 : p.out[1] > 1 ? 1 : 2;
     block_rows = most(kRows, least(96, 4096 / most(taps, 1)) / kRows * kRows);
   }
@@ -65,7 +68,8 @@ class Geometry {
                               index % axis[2].phases};
     PixelClass c{index, {}, {}, 1};
     for (int a = 0; a < 3; ++a) {
-      const int32_t *begin = axis[a].order + axis[a].begin[phase[a]], *end = axis[a].order + axis[a].begin[phase[a] + 1];
+      const int32_t* begin = axis[a].order + axis[a].begin[phase[a]];
+      const int32_t* end = axis[a].order + axis[a].begin[phase[a] + 1];
       if (a == band_axis) {
         while (begin < end && *begin < low) ++begin;
         while (begin < end && end[-1] >= high) --end;
@@ -87,6 +91,9 @@ class Geometry {
   const ContconvProblem& p;
   Axis axis[3];
   int64_t taps, classes, in_pixels, out_pixels, group_in, group_out;
+  int64_t joined;      // taps along the last axis that lie side by side in memory and are read as one window
+  int64_t runs;        // windows of a filter: taps / joined
+  int64_t window;      // floats of a window: those of the joined taps, in one group
   int64_t work;        // multiply-adds of the convolution by filters
   int band_axis;       // the outermost axis that has any extent
   int64_t block_rows;  // most rows of a block: the pointers and the data of a block should stay in the first cache
@@ -116,7 +123,10 @@ struct Cells {
   int64_t images, length, images_per_cell, band;
 
   // One cell.
-  static Cells whole(const Geometry& g) { return {g.p.batch, g.axis[g.band_axis].out, most(1, g.p.batch), most(1, g.axis[g.band_axis].out)}; }
+  static Cells whole(const Geometry& g) {
+    const int64_t length = g.axis[g.band_axis].out;
+    return {g.p.batch, length, most(1, g.p.batch), most(1, length)};
+  }
 
   // Cells whose input takes about `bytes`, but whose classes have enough pixels for a block.
   static Cells of_size(const Geometry& g, int64_t bytes) {
@@ -158,35 +168,6 @@ struct Blocks {
             least(pixels, pixel + pixels_per_block)};
   }
 };
-
-// The pixels of a block as offsets within an image, counted in pixels.
-struct BlockOffsets {
-  int64_t* out;   // [pixels]
-  int64_t* in;    // [pixels][T]: -1 is padding
-};
-
-inline void offsets_of_block(const Geometry& g, const PixelClass& c, const Block& block, const BlockOffsets& to) {
-  const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
-  int64_t j2 = block.pixel0 % c.count[2], j1 = block.pixel0 / c.count[2] % c.count[1];
-  int64_t j0 = block.pixel0 / (c.count[2] * c.count[1]);
-  int64_t* in = to.in;
-  for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
-    const int64_t o0 = c.outputs[0][j0], o1 = c.outputs[1][j1], o2 = c.outputs[2][j2];
-    to.out[q] = (o0 * a1.out + o1) * a2.out + o2;
-    const int32_t *s0 = a0.sources(o0), *s1 = a1.sources(o1), *s2 = a2.sources(o2);
-    for (int64_t k0 = 0; k0 < a0.taps; ++k0) {
-      for (int64_t k1 = 0; k1 < a1.taps; ++k1) {
-        const bool inside = s0[k0] >= 0 && s1[k1] >= 0;
-        const int64_t row = (s0[k0] * a1.in + s1[k1]) * a2.in;
-        for (int64_t k2 = 0; k2 < a2.taps; ++k2) *in++ = inside && s2[k2] >= 0 ? row + s2[k2] : -1;
-      }
-    }
-    if (++j2 == c.count[2]) {
-      j2 = 0;
-      if (++j1 == c.count[1]) j1 = 0, ++j0;
-    }
-  }
-}
 
 }  // namespace
 }  // namespace contconv

@@ -31,6 +31,10 @@ struct Territories {
     bands = least(length, ceil_div(threads, most(1, image_parts * panel_parts)));
   }
   int64_t count() const { return image_parts * panel_parts * bands; }
+
+  // Whether an image has more than one owner.
+  bool are_shared() const { return panel_parts * bands > 1; }
+
   Territory operator[](int64_t i) const {
     const int64_t band = i % bands, part = i / bands % panel_parts, image = i / bands / panel_parts;
     return {image * images / image_parts, (image + 1) * images / image_parts, part * panels / panel_parts,
@@ -38,29 +42,28 @@ struct Territories {
   }
 };
 
-// grad_x[to[i], lanes of the panel] += filter . grad_y[from[i]] for pairs of pixels, one after the other: padding
-// modes make pixels of one block share a source.
+// Pairs of an output pixel and the input pixel under one of its taps, one after the other.
+struct Pairs {
+  const float** from;  // [block_rows]: the output pixel in grad_y
+  float** to;          // [block_rows]: the input pixel in grad_x
+};
+
+// grad_x[to[i], lanes of the panel] += filter . grad_y[from[i]], in order: pixels of one block may share a source
 CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const float* filter, int64_t count,
-                          const float* const* from, float* const* to) {
+                                  const Pairs& pairs) {
   const Geometry& g = f.g;
   const int64_t channel = panel.group * g.group_in + panel.first, offset = panel.group * g.group_out;
   for_each_tile(count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
     Tile<Rows, Vecs> acc;
-    dot_tile(acc, from + first, 0, 1, offset, g.group_out, filter, 0);
+    dot_tile(acc, pairs.from + first, 0, 1, offset, g.group_out, filter, 0);
     acc.for_each([&](int i, int v, Vec value) {
-      float* target = to[first + i] + channel + v * kLanes;
+      float* target = pairs.to[first + i] + channel + v * kLanes;
       const int64_t lanes = panel.lanes - v * kLanes;
       store_lanes(target, load_lanes(target, lanes) + value, lanes);
     });
   });
 }
-
-// Pairs (pixel of grad_y, pixel of grad_x) that one tap of a block connects.
-struct Pairs {
-  const float** from;  // [block_rows]
-  float** to;          // [block_rows]
-};
 
 class InputGradient {
  public:
@@ -73,9 +76,11 @@ class InputGradient {
     const int64_t count = g.p.batch * g.in_pixels, channels = g.p.in_channels;
 #pragma omp parallel num_threads(g.team(g.work))
     {
+      if (territories.are_shared()) {
 #pragma omp for schedule(static)
-      for (int64_t n = 0; n < ceil_div(count, 64); ++n)
-        fill_zero(grad_x + n * 64 * channels, least(64, count - n * 64) * channels);
+        for (int64_t n = 0; n < ceil_div(count, 64); ++n)
+          fill_zero(grad_x + n * 64 * channels, least(64, count - n * 64) * channels);
+      }
 #pragma omp for schedule(dynamic, 1)
       for (int64_t i = 0; i < territories.count(); ++i) scatter_territory(territories[i]);
     }
@@ -87,13 +92,30 @@ class InputGradient {
   void scatter_territory(const Territory& mine) const {
     Cells cells = cache.resident ? Cells::of_size(g, kCellBytes) : Cells::whole(g);
     cells.images = mine.image1 - mine.image0;
+    int64_t zeroed = 0;
     for (int64_t i = 0; i < cells.count(); ++i) {
       Cell cell = cells[i];
       cell.image0 += mine.image0, cell.image1 += mine.image0;
+      if (!territories.are_shared()) zeroed = zero_rows(cell, cell.low == 0 ? 0 : zeroed);
       for (int64_t c = 0; c < g.classes; ++c)
         for (int64_t panel = mine.panel0; panel < mine.panel1; panel += cache.at_once)
           scatter_class(mine, cell, c, panel, least(mine.panel1, panel + cache.at_once));
     }
+  }
+
+  // Sets to zero what a cell adds to, from row `first` of its images on, just before it does so: zeros that were
+  // written long before would come back from memory. Returns the first row that is left.
+  int64_t zero_rows(const Cell& cell, int64_t first) const {
+    const Axis& axis = g.axis[g.band_axis];
+    const int64_t row = g.in_pixels / axis.in * g.p.in_channels;
+    int64_t last = first;
+    for (int64_t i = cell.low * (1 + axis.taps); i < cell.high * (1 + axis.taps); ++i)
+      if (i % (1 + axis.taps) > 0) last = most(last, axis.table[i] + 1);
+    const bool rows_are_outermost = g.band_axis == 0 || g.p.in[0] * (g.band_axis == 1 ? 1 : g.p.in[1]) == 1;
+    if (cell.high == axis.out || !rows_are_outermost) last = axis.in;
+    for (int64_t n = cell.image0; n < cell.image1; ++n)
+      fill_zero(grad_x + n * g.in_pixels * g.p.in_channels + first * row, (last - first) * row);
+    return last;
   }
 
   void scatter_class(const Territory& mine, const Cell& cell, int64_t class_index, int64_t panel0,
@@ -102,29 +124,27 @@ class InputGradient {
     if (c.pixels == 0) return;
     const int me = omp_get_thread_num();
     const float* filter = cache.get(me, class_index, panel0, panel1);
-    const BlockOffsets where = scratch.offsets_of(me);
     const Pairs pairs{sources.of(me), targets.of(me)};
     const Blocks blocks(g, c, cell.image0, cell.image1);
     for (int64_t b = 0; b < blocks.count(); ++b) {
-      const Block block = blocks[b];
-      offsets_of_block(g, c, block, where);
+      const Places places = scratch.places_of(me, c, blocks[b]);
       for (int64_t t = 0; t < g.taps; ++t) {
-        const int64_t count = pairs_of_tap(mine, block, where, t, pairs);
+        const int64_t count = pairs_of_tap(mine, blocks[b], places, t, pairs);
         for (int64_t j = panel0; j < panel1; ++j)
-          scatter_panel(f, f.panels[j], filter + (j - panel0) * f.panel_size() + t * f.tap_pitch, count, pairs.from,
-                        pairs.to);
+          scatter_panel(f, f.panels[j], filter + (j - panel0) * f.panel_size() + f.tap_start(t), count, pairs);
       }
     }
   }
 
-  int64_t pairs_of_tap(const Territory& mine, const Block& block, const BlockOffsets& where, int64_t t,
+  int64_t pairs_of_tap(const Territory& mine, const Block& block, const Places& places, int64_t t,
                        const Pairs& pairs) const {
     const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels * g.p.out_channels;
+    const int64_t* place = places.in + t / g.joined;
     int64_t count = 0;
-    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
-      const int64_t source = where.in[q * g.taps + t];
+    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q, place += g.runs) {
+      const int64_t source = places.pixel(q, *place, t % g.joined);
       if (source < 0 || !owns(mine, source)) continue;
-      const float* from = in.grad_y + block.image0 * out_step + where.out[q] * g.p.out_channels;
+      const float* from = in.grad_y + block.image0 * out_step + places.out[q] * g.p.out_channels;
       float* to = grad_x + block.image0 * in_step + source * g.p.in_channels;
       for (int64_t n = 0; n < block.images(); ++n, ++count) {
         pairs.from[count] = from + n * out_step;

@@ -6,19 +6,34 @@
 namespace contconv {
 namespace {
 
-// to[ci][T][kWidth] += sum over the rows of a block of x[row under tap t, ci] * grad_y[row, lanes]
-CONTCONV_APART void add_filter_gradient(const Filters& f, const Panel& panel, const BlockRows& rows, const float* grad_y,
-                                float* to) {
-  const Geometry& g = f.g;
+// The gradients of the filters of a few classes, lanes of one panel: [ci][classes and taps][kWidth]. What shares a
+// mixing lies side by side, so that a register tile runs through it: all classes and taps (taps innermost) or, where
+// every tap has a mixing of its own, all classes of a tap.
+struct FilterGradients {
+  int64_t classes, taps;
+  int64_t class_step, tap_step;   // in vectors of kWidth
+
+  FilterGradients(const Filters& f, int64_t classes_)
+      : classes(classes_), taps(f.g.taps), class_step(f.mixings > 1 ? 1 : taps),
+        tap_step(f.mixings > 1 ? classes : 1) {}
+  int64_t pitch() const { return classes * taps * kWidth; }   // from one input channel to the next
+  int64_t index(int64_t c, int64_t tap) const { return c * class_step + tap * tap_step; }
+};
+
+// to[ci][t][kWidth] = (what is there, unless `fresh`) + sum over a block's rows of x[row under tap t, ci] * grad_y[row]
+// `starts[j]` is where element j of a window (joined tap, ci) goes, `run_step` how far apart runs are.
+CONTCONV_APART void add_filter_gradient(const Geometry& g, const Panel& panel, const BlockRows& rows,
+                                        const float* grad_y, const int64_t* starts, int64_t run_step, bool fresh,
+                                        float* to) {
   const int64_t offset = panel.group * g.group_in;
-  for (int64_t t = 0; t < g.taps; ++t) {
-    for_each_tile(g.group_in, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+  for (int64_t r = 0; r < g.runs; ++r, to += run_step) {
+    for_each_tile(g.window, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
       Tile<Rows, Vecs> acc;
-      outer_tile(acc, rows.in + t * g.block_rows, offset + first, rows.count, grad_y);
+      outer_tile(acc, rows.in + r * g.block_rows, offset + first, rows.count, grad_y);
       acc.for_each([&](int i, int v, Vec value) {
-        float* target = to + ((first + i) * g.taps + t) * kWidth + v * kLanes;
-        store(target, load(target) + value);
+        float* target = to + starts[first + i] + v * kLanes;
+        store(target, fresh ? value : load(target) + value);
       });
     });
   }
@@ -33,33 +48,32 @@ inline void pack_grad_y(const Geometry& g, const Panel& panel, const BlockRows& 
   }
 }
 
-// mixing_gradient[row][r][kWidth] += sum over t of basis[t, r] * filter_gradient[row][t][kWidth]
-// `basis_rows[r]` is the column r of the class's basis, T long and contiguous.
-CONTCONV_APART void add_mixing_gradient(const Filters& f, const Panel& panel, const float* const* basis_rows, int64_t taps,
-                                const float* filter_gradient, float* to) {
+// mixing_gradient[row][r][kWidth] += sum over k < depth of basis[k, r] * filter_gradient[row][k][kWidth]
+// `basis_rows[r]` is column r of the basis, contiguous; rows of the filter gradient are `pitch` apart.
+CONTCONV_APART void add_mixing_gradient(const Filters& f, const Panel& panel, const float* const* basis_rows,
+                                        int64_t depth, const float* filter_gradient, int64_t pitch, float* to) {
   for_each_tile(f.rank, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
     for (int64_t k = 0; k < f.rows; ++k) {
       float* target = to + (k * f.rank + first) * kWidth;
       Tile<Rows, Vecs> acc;
       acc.for_each([&](int i, int v, Vec& value) { value = load(target + i * kWidth + v * kLanes); });
-      dot_tile(acc, basis_rows + first, 0, 1, 0, taps, filter_gradient + k * f.g.taps * kWidth, 0);
+      dot_tile(acc, basis_rows + first, 0, 1, 0, depth, filter_gradient + k * pitch, 0);
       acc.for_each([&](int i, int v, Vec value) { store(target + i * kWidth + v * kLanes, value); });
     }
   });
 }
 
-// to[t][r] = sum over rows and lanes of filter_gradient[row][t][lane] * mixing[row][r][lane]
-CONTCONV_APART void basis_gradient(const Filters& f, const Panel& panel, const float* mixing, int64_t taps,
-                           const float* filter_gradient, float* to) {
-  fill_zero(to, taps * f.rank);
-  for_each_piece<3>(taps, [&](int64_t t, auto tile_taps) {
-    const int64_t start[3] = {t * f.rank, (t + 1) * f.rank, (t + 2) * f.rank};
+// to[k * step + r] += sum over rows and lanes of filter_gradient[row][k][lane] * mixing[row][r][lane], for k < count
+CONTCONV_APART void add_basis_gradient(const Filters& f, const Panel& panel, const float* mixing, int64_t count,
+                                       const float* filter_gradient, int64_t pitch, float* to, int64_t step) {
+  for_each_piece<3>(count, [&](int64_t k, auto tile_count) {
+    const int64_t start[3] = {k * step, (k + 1) * step, (k + 2) * step};
     for_each_piece<4>(f.rank, [&](int64_t r, auto tile_rank) {
-      constexpr int Taps = decltype(tile_taps)::value, Rank = decltype(tile_rank)::value;
-      Tile<Taps, Rank> acc;
+      constexpr int Count = decltype(tile_count)::value, Rank = decltype(tile_rank)::value;
+      Tile<Count, Rank> acc;
       for (int64_t v = 0; v < panel.vecs(); ++v)
-        lane_dot_tile(acc, f.rows, filter_gradient + t * kWidth + v * kLanes, kWidth, f.g.taps * kWidth,
+        lane_dot_tile(acc, f.rows, filter_gradient + k * kWidth + v * kLanes, kWidth, pitch,
                       mixing + r * kWidth + v * kLanes, kWidth, f.rank * kWidth);
       add_sums(acc, to + r, start);
     });
@@ -72,13 +86,17 @@ class WeightGradient {
  public:
   WeightGradient(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), f(g, inputs, Lanes::output), panels(f.panels.count()),
-        resident(f.are_few()), filter_size(g.group_in * g.taps * kWidth), filters_size(g.classes * panels * filter_size),
+        resident(f.are_few()), filter_size(g.group_in * g.taps * kWidth), few(f, resident ? 1 : classes_at_once()),
+        filters_size(g.classes * panels * filter_size),
         cell_chunks(resident ? cell_chunk_count() : 0), class_chunks(class_chunk_count()),
         mixing_size(f.mixings * f.mixing_size), filters(cell_chunks * filters_size),
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),
         basis_parts(g.p.rank > 0 && to.weights ? panels * g.classes * g.taps * g.p.rank : 0),
-        floats(g.p.threads, filter_size + g.block_rows * kWidth + g.taps * g.p.rank),
-        basis_rows_of(g.p.threads, g.p.rank), scratch(g) {}
+        floats(g.p.threads, few.classes * (filter_size + g.taps * g.p.rank) + g.block_rows * kWidth),
+        basis_rows_of(g.p.threads, g.p.rank), starts(g.window), scratch(g) {
+    for (int64_t j = 0; j < g.window; ++j)
+      starts[j] = j % g.group_in * few.pitch() + few.index(0, j / g.group_in) * kWidth;
+  }
 
   void run() const {
     if (resident) sum_over_cells();
@@ -90,6 +108,15 @@ class WeightGradient {
 
  private:
   static constexpr int64_t kCellBytes = 256 << 10;
+  static constexpr int64_t kFewClassesBytes = 192 << 10;
+  static constexpr int64_t kLongEnough = 18;   // terms of a sum that hide what a register tile costs around it
+
+  // Gradients of filters are contracted for a few classes together: one class is too short a sum.
+  int64_t classes_at_once() const {
+    if (f.rank == 0) return 1;
+    const int64_t enough = ceil_div(kLongEnough, f.mixings > 1 ? 1 : g.taps);
+    return most(1, least(enough, kFewClassesBytes / (4 * filter_size)));
+  }
 
   // Each chunk of cells costs a copy of all filters.
   int64_t cell_chunk_count() const {
@@ -117,7 +144,8 @@ class WeightGradient {
         for (int64_t c = 0; c < g.classes; ++c)
           fill_zero(sums + (c * panels + panel0) * filter_size, (panel1 - panel0) * filter_size);
         for (int64_t j = chunk * cells.count() / cell_chunks; j < (chunk + 1) * cells.count() / cell_chunks; ++j)
-          for (int64_t c = 0; c < g.classes; ++c) add_class(cells[j], c, panel0, panel1, sums + c * panels * filter_size);
+          for (int64_t c = 0; c < g.classes; ++c)
+            add_class(cells[j], c, panel0, panel1, false, sums + c * panels * filter_size);
       }
 #pragma omp for schedule(static)
       for (int64_t i = 0; i < filters_size; ++i)
@@ -125,59 +153,75 @@ class WeightGradient {
     }
   }
 
-  // sums[panel][ci][T][kWidth] += the filter gradient of a class over a cell
-  void add_class(const Cell& cell, int64_t class_index, int64_t panel0, int64_t panel1, float* sums) const {
+  // sums[panel][ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class over a cell
+  void add_class(const Cell& cell, int64_t class_index, int64_t panel0, int64_t panel1, bool fresh, float* sums) const {
     const PixelClass c = g.pixel_class(class_index, cell.low, cell.high);
     if (c.pixels == 0) return;
     const int me = omp_get_thread_num();
-    float* grad_y = floats.of(me) + filter_size;
+    float* grad_y = floats.of(me) + few.classes * filter_size;
     const Blocks blocks(g, c, cell.image0, cell.image1);
     for (int64_t b = 0; b < blocks.count(); ++b) {
       const BlockRows rows = scratch.rows_of(me, c, blocks[b], in.x);
       for (int64_t j = panel0; j < panel1; ++j) {
         pack_grad_y(g, f.panels[j], rows, in.grad_y, grad_y);
-        add_filter_gradient(f, f.panels[j], rows, grad_y, sums + j * filter_size);
+        add_filter_gradient(g, f.panels[j], rows, grad_y, starts.data(), few.index(0, g.joined) * kWidth,
+                            fresh && b == 0, sums + j * filter_size);
       }
     }
   }
 
   void contract_share(int64_t panel, int64_t chunk) const {
-    float* sums = g.p.rank > 0 && to.mixing ? mixing_parts.data() + (panel * class_chunks + chunk) * mixing_size : nullptr;
+    const bool mixes = g.p.rank > 0 && to.mixing;
+    float* sums = mixes ? mixing_parts.data() + (panel * class_chunks + chunk) * mixing_size : nullptr;
     if (sums) fill_zero(sums, mixing_size);
-    for (int64_t c = chunk * g.classes / class_chunks; c < (chunk + 1) * g.classes / class_chunks; ++c) {
+    const int64_t first = chunk * g.classes / class_chunks, last = (chunk + 1) * g.classes / class_chunks;
+    for (int64_t c = first; c < last; c += few.classes) {
+      const int64_t count = least(few.classes, last - c);
       float* filter = resident ? filters.data() + (c * panels + panel) * filter_size : floats.of(omp_get_thread_num());
       if (!resident) {
-        fill_zero(filter, filter_size);
-        add_class(Cells::whole(g)[0], c, panel, panel + 1, filter - panel * filter_size);
+        const bool fresh = have_pixels(c, count);
+        if (!fresh) fill_zero(filter, few.classes * filter_size);
+        for (int64_t i = 0; i < count; ++i)
+          add_class(Cells::whole(g)[0], c + i, panel, panel + 1, fresh,
+                    filter + few.index(i, 0) * kWidth - panel * filter_size);
       }
       if (g.p.rank == 0) {
-        hand_out(c, panel, filter);
+        for (int64_t i = 0; i < count; ++i) hand_out(c + i, panel, filter + few.index(i, 0) * kWidth);
       } else {
-        contract(c, panel, filter, sums);
+        contract(c, count, panel, filter, sums);
       }
     }
   }
 
-  void contract(int64_t c, int64_t panel, const float* filter, float* sums) const {
+  bool have_pixels(int64_t c, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i)
+      if (g.p.batch == 0 || g.pixel_class(c + i).pixels == 0) return false;
+    return true;
+  }
+
+  // Adds the filter gradients of classes c .. c + count - 1 to those of mixing and basis.
+  void contract(int64_t c, int64_t count, int64_t panel, const float* filter, float* sums) const {
     const int me = omp_get_thread_num();
-    const float* basis = in.weights + c * g.taps * f.rank;   // [T][rank]
-    float* columns = floats.of(me) + filter_size + g.block_rows * kWidth;   // [rank][T]
+    const float* basis = in.weights + c * g.taps * f.rank;   // [count][T][rank]
+    float* columns = floats.of(me) + few.classes * filter_size + g.block_rows * kWidth;   // [rank][as few]
     const float** basis_rows = basis_rows_of.of(me);
     for (int64_t r = 0; r < f.rank; ++r) {
-      for (int64_t t = 0; t < g.taps; ++t) columns[r * g.taps + t] = basis[t * f.rank + r];
-      basis_rows[r] = columns + r * g.taps;
+      basis_rows[r] = columns + r * few.classes * g.taps;
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t t = 0; t < g.taps; ++t)
+          columns[r * few.classes * g.taps + few.index(i, t)] = basis[(i * g.taps + t) * f.rank + r];
     }
     float* basis_part = to.weights ? basis_parts.data() + (panel * g.classes + c) * g.taps * f.rank : nullptr;
-    const int64_t taps = f.mixings > 1 ? 1 : g.taps;   // taps that share a mixing
-    for (int64_t t = 0; t < g.taps; t += taps) {
+    if (basis_part) fill_zero(basis_part, count * g.taps * f.rank);
+    const int64_t depth = f.mixings > 1 ? count : count * g.taps;   // that share a mixing
+    const int64_t step = f.mixings > 1 ? g.taps * f.rank : f.rank;
+    for (int64_t t = 0; t < f.mixings; ++t, filter += few.tap_step * kWidth) {
       if (sums)
-        add_mixing_gradient(f, f.panels[panel], basis_rows, taps, filter + t * kWidth,
-                            sums + (f.mixings > 1 ? t : 0) * f.mixing_size);
+        add_mixing_gradient(f, f.panels[panel], basis_rows, depth, filter, few.pitch(), sums + t * f.mixing_size);
       if (basis_part)
-        basis_gradient(f, f.panels[panel], f.packed_mixing(panel, t), taps, filter + t * kWidth,
-                       basis_part + t * f.rank);
-      if (f.mixings > 1)
-        for (int64_t r = 0; r < f.rank; ++r) ++basis_rows[r];
+        add_basis_gradient(f, f.panels[panel], f.packed_mixing(panel, t), depth, filter, few.pitch(),
+                           basis_part + t * f.rank, step);
+      for (int64_t r = 0; r < f.rank; ++r) basis_rows[r] += few.tap_step;
     }
   }
 
@@ -187,12 +231,13 @@ class WeightGradient {
       float* target = to.weights + (c * g.taps + t) * f.matrix() + f.origin(lanes);
       for (int64_t lane = 0; lane < lanes.lanes; ++lane)
         for (int64_t k = 0; k < f.rows; ++k)
-          target[lane * f.g.group_in + k] = filter[(k * g.taps + t) * kWidth + lane];
+          target[lane * f.g.group_in + k] = filter[k * few.pitch() + few.index(0, t) * kWidth + lane];
     }
   }
 
   void add_up() const {
-    if (to.weights) add_parts(to.weights, basis_parts.data(), g.classes * g.taps * f.rank, panels, g.team(g.classes * g.taps * f.rank * panels));
+    const int64_t basis_size = g.classes * g.taps * f.rank;
+    if (to.weights) add_parts(to.weights, basis_parts.data(), basis_size, panels, g.team(basis_size * panels));
     if (!to.mixing) return;
     const int64_t tap_size = f.rank * f.matrix();
     const Strides s = f.strides_of(f.rank, f.matrix());
@@ -212,12 +257,15 @@ class WeightGradient {
   const Filters f;
   const int64_t panels;
   const bool resident;
-  const int64_t filter_size, filters_size, cell_chunks, class_chunks, mixing_size;
+  const int64_t filter_size;         // floats of one class's filter gradient, lanes of one panel
+  const FilterGradients few;
+  const int64_t filters_size, cell_chunks, class_chunks, mixing_size;
   const Buffer<float> filters;       // [cell_chunks][classes][panels][ci][T][kWidth]
   const Buffer<float> mixing_parts;  // [panels][class_chunks][mixings][ci][rank][kWidth]
   const Buffer<float> basis_parts;   // [panels][classes][T][rank]
-  const PerThread<float> floats;     // filter gradient of a panel, a block of grad_y, the class's basis transposed
+  const PerThread<float> floats;     // filter gradients of a few classes, a block of grad_y, those classes' basis
   const PerThread<const float*> basis_rows_of;
+  const Buffer<int64_t> starts;      // [window]: where an element of a window is in the gradient of a filter
   const BlockScratch scratch;
 };
 

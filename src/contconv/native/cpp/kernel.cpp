@@ -1,5 +1,6 @@
 // Everything, for one instruction set: compiled once per set, with the flags of that set and its name as CONTCONV_ISA.
 #include "apply.h"
+#include "depthwise.h"
 #include "factored_gradients.h"
 #include "factored_input.h"
 #include "factored_output.h"
@@ -16,6 +17,8 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
     FactoredOutput(g, in, y).run();
   } else if (algorithm == CONTCONV_FACTORED_INPUT) {
     FactoredInput(g, in, y).run();
+  } else if (Depthwise::serves(g)) {
+    Depthwise(g, in).forward(y);
   } else {
     Application(g, in, y).run();
   }
@@ -26,6 +29,9 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
   const Geometry g(p);
   if (algorithm != CONTCONV_FILTERS) {
     FactoredGradients(g, in, to).run();
+  } else if (Depthwise::serves(g)) {
+    if (to.x) Depthwise(g, in).grad_input(to.x);
+    if (to.weights) Depthwise(g, in).grad_filters(to.weights);
   } else {
     if (to.x) InputGradient(g, in, to.x).run();
     if (to.weights || to.mixing) WeightGradient(g, in, to).run();

@@ -33,8 +33,8 @@ struct Constant {
   static constexpr int value = Value;
 };
 
-// Calls body(Constant<n>) for a run-time n in [1, Most], which is even where it is above 6: a tail is a smaller tile and
-// not a masked one, but every size takes its time to compile.
+// Calls body(Constant<n>) for a run-time n in [1, Most], which is even where it is above 6: a tail is a smaller tile
+// and not a masked one, but every size takes its time to compile.
 template <int Most, class Body>
 inline void with_constant(int64_t n, Body&& body) {
   if constexpr (Most > 1) {
@@ -58,12 +58,13 @@ inline void for_each_piece(int64_t count, Body&& body) {
 // Longer sums are made of sums of this many terms: rounding errors grow with the length of a running sum.
 constexpr int64_t kLongestSum = 1024;
 
-// to[i][v] += sum over t < taps, k < depth of rows[t * row_step + i][offset + k] * panel[t * panel_step + k * kWidth + v]
+// to[i][v] += sum over r < runs, k < depth of
+//             rows[r * row_step + i][offset + k] * panel[r * panel_step + k * kWidth + v]
 template <int Rows, int Vecs>
-CONTCONV_INLINE void dot_tile(Tile<Rows, Vecs>& to, const float* const* rows, int64_t row_step, int64_t taps, int64_t offset,
-                     int64_t depth, const float* panel, int64_t panel_step) {
+CONTCONV_INLINE void dot_tile(Tile<Rows, Vecs>& to, const float* const* rows, int64_t row_step, int64_t runs,
+                              int64_t offset, int64_t depth, const float* panel, int64_t panel_step) {
   Tile<Rows, Vecs> acc = to;  // a local copy cannot alias what the loop reads, so it stays in registers
-  for (int64_t t = 0; t < taps; ++t, rows += row_step, panel += panel_step) {
+  for (int64_t t = 0; t < runs; ++t, rows += row_step, panel += panel_step) {
     const float* row[Rows];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) row[i] = rows[i] + offset + depth;
@@ -113,7 +114,7 @@ CONTCONV_INLINE void dot_panels_tile(Tile<Rows, Vecs>& to, const float* const* r
 // to[i][v] += sum over p < count of columns[p][offset + i] * panel[p * kWidth + v]: both sides run along the reduction.
 template <int Rows, int Vecs>
 CONTCONV_INLINE void outer_tile(Tile<Rows, Vecs>& to, const float* const* columns, int64_t offset, int64_t count,
-                       const float* panel) {
+                                const float* panel) {
   Tile<Rows, Vecs> acc = to;  // a local copy cannot alias what the loop reads, so it stays in registers
 #pragma GCC unroll 1
   for (int64_t p = 0; p < count; ++p, panel += kWidth) {

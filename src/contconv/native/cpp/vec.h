@@ -15,7 +15,7 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;  // floats in a vector
-constexpr int kRows = 12;   // rows of a register tile: 12 x 2 accumulators; 12 row pointers just about fit the integer ones
+constexpr int kRows = 12;   // rows of a register tile: 12 x 2 accumulators; 12 row pointers just about fit
 #elif defined(__AVX2__) && defined(__FMA__)
 constexpr int kLanes = 8;
 constexpr int kRows = 6;    // 6 x 2 accumulators, 2 of the panel, 1 broadcast: 15 of 16 registers
