@@ -1,4 +1,4 @@
-"""Training: the same weights however often it is interrupted, the same course on two processes, and recipes as given."""
+"""Training: the same weights however often it is interrupted, the same course on two processes, the recipes."""
 
 import json
 import random
@@ -224,7 +224,7 @@ def test_a_loss_that_explodes_ends_the_run_before_it_is_saved(data, tmp_path, mo
         return torch.tensor(float("nan"), requires_grad=True)
 
     monkeypatch.setattr(training.F, "cross_entropy", broken)
-    with pytest.raises(ValueError, match="learning_rate=0.001 is too high: the loss is nan at step 1"):
+    with pytest.raises(ValueError, match=r"learning_rate=0\.001 is too high: the loss is nan at step 1"):
         run(tmp_path / "out", epochs=1)
     assert not (tmp_path / "out" / checkpoint.NAME).exists()
 

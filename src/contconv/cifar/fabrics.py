@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import safetensors.torch  # noqa: F401 - needed for the first checkpoint; if it is missing, say so now
     from lightning_fabric import Fabric
 
 
@@ -28,6 +29,7 @@ class Devices:
 
 def launched(where: Devices, precision: str) -> "Fabric":
     """A Fabric whose processes all run from here on: one, or as many as there are devices and machines."""
+    import safetensors.torch  # noqa: F401 - needed for the first checkpoint; if it is missing, say so now
     from lightning_fabric import Fabric
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
