@@ -209,6 +209,13 @@ def test_two_processes_have_the_course_of_one(data, tmp_path):
     assert results[0] == results[1]
 
 
+def test_torchrun_must_have_started_as_many_processes_as_asked_for(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="devices x nodes must be .* torchrun started, 2, got 1"):
+        run(tmp_path / "out", epochs=1)
+
+
 def test_batches_must_fit_the_images_and_the_processes(data, tmp_path):
     with pytest.raises(ValueError, match="batch must be at most the number of images, 5, got 8"):
         run(tmp_path / "out", epochs=1, images=5)
