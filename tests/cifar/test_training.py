@@ -212,7 +212,7 @@ def test_two_processes_have_the_course_of_one(data, tmp_path):
 def test_torchrun_must_have_started_as_many_processes_as_asked_for(data, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="devices x nodes must be .* torchrun started, 2, got 1"):
+    with pytest.raises(ValueError, match=r"devices x nodes must be .* torchrun started, 2, got 1"):
         run(tmp_path / "out", epochs=1)
 
 
