@@ -27,6 +27,7 @@ ROOMS = [
     ["images", "plot"],
     ["models"],
     ["experiments"],
+    ["cifar"],
     ["commands"],
     ["cli"],
     ["__init__", "__main__"],
