@@ -1,0 +1,7 @@
+"""Networks made of public layers only: the paper's two, and one with antialiased strides."""
+
+from contconv.models.blurpool import BlurPoolNet
+from contconv.models.ccnet import CCNet, equal_steps
+from contconv.models.convnet import ConvNet
+
+__all__ = ["BlurPoolNet", "CCNet", "ConvNet", "equal_steps"]
