@@ -1,0 +1,1 @@
+"""CIFAR-10: the data, training, and what the paper measures on the trained networks."""
