@@ -1,12 +1,12 @@
 """Shift-equivariance as the paper measures it ("Verifying Shift-Equivariance", after R. Zhang, 2019).
 
-(i) Each image is fed twice: as it is, and shifted by a whole number of pixels, drawn uniformly up to a largest one along
-each axis. (ii) The map of the last convolutional layer is 4 times smaller, so the shifted image's map is shifted back by
-a quarter of the shift, with cubic interpolation. (iii) Two pixels are cut off from each side of both maps, and
+(i) Each image is fed twice: as it is, and shifted by a whole number of pixels, drawn uniformly up to a largest one
+along each axis. (ii) The map of the last convolutional layer is 4 times smaller, so the shifted image's map is shifted
+back by a quarter of the shift, with cubic interpolation. (iii) Two pixels are cut off from each side of both maps, and
 their cosine similarity is taken, image by image, and averaged.
 
-The paper leaves open what a shift brings in from beyond the border. Here both images are windows of one larger canvas: of
-noise, which is drawn that large; or of an image continued by reflection (or by black, or around, for comparison).
+The paper leaves open what a shift brings in from beyond the border. Here both images are windows of one larger canvas:
+of noise, which is drawn that large; or of an image continued by reflection (or by black, or around, for comparison).
 """
 
 from fractions import Fraction
@@ -55,7 +55,7 @@ def canvas_of_noise(count: int, channels: int, size: int, margin: int, seed: int
 
 
 def windows(canvas: Tensor, margin: int, shifts: Tensor | None = None) -> Tensor:
-    """The middle of a canvas [N, C, H + 2 margin, W + 2 margin], its content moved down and right by the shifts [N, 2]."""
+    """The middle [N, C, H, W] of canvases with `margin` pixels more on each side, moved down and right by shifts."""
     count, _, height, width = canvas.shape
     moved = torch.zeros(count, 2, dtype=torch.long) if shifts is None else shifts
     if int(moved.abs().max()) > margin:
