@@ -89,9 +89,14 @@ def check_model(model: nn.Module) -> None:
     """Refuse a model that cannot be told its scales."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a module, got {type(model).__name__}")
-    parameters = inspect.signature(model.forward).parameters.values()
-    if not any(one.name == "scales" or one.kind is one.VAR_KEYWORD for one in parameters):
+    if not takes_scales(model):
         raise TypeError(f"model must take `scales=` in its forward; that of {type(model).__name__} does not")
+
+
+def takes_scales(model: nn.Module) -> bool:
+    """Whether the model's forward knows `scales=`."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return any(one.name == "scales" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def checked(sequences: Sequence[LayerScales | None]) -> list[LayerScales | None]:

@@ -42,7 +42,8 @@ def found():
     torch.manual_seed(2)
     net = CCNet("spline", width=4, hidden=8)
     x, labels = torch.randn(60, 3, 32, 32), torch.randint(10, (60,))
-    return net, x, labels, scale_ensembles.curve(net, x, labels, members=(1, 2, 3), draws=2, seed=1, batch=25)
+    default = accuracy(logits(net, x), labels)
+    return net, x, labels, scale_ensembles.curve(net, x, labels, default, members=(1, 2, 3), draws=2, seed=1, batch=25)
 
 
 def test_the_accuracy_is_that_of_the_public_ensemble(found):

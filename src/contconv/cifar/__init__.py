@@ -1,1 +1,1 @@
-"""CIFAR-10: the data, training, and what the paper measures on the trained networks."""
+"""CIFAR-10: the data, the paper's training and its measurements (extra `[train]`)."""

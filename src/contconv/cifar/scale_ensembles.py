@@ -29,6 +29,7 @@ def curve(
     model: nn.Module,
     x: Tensor,
     labels: Tensor,
+    default: float,
     *,
     members: Sequence[int] = MEMBERS,
     draws: int = 5,
@@ -38,9 +39,8 @@ def curve(
     """Accuracies [%] for ensembles of the first k of each draw's sequences, and what they gain.
 
     `over_one` pairs an ensemble with the first of its own sequences, `over_members` with the mean accuracy of all its
-    members alone, `over_default` with the network's default sequence.
+    members alone, `over_default` with `default`, the accuracy of the network's default sequence on these images.
     """
-    default = accuracy(logits(model, x, batch=batch), labels)
     most = max(members)
     alone: list[list[float]] = []  # [draw][member]
     joint: list[list[float]] = []  # [draw][k]
