@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 USAGE, INTERRUPTED = 2, 130
+TRAINING = ("lightning_fabric", "safetensors")  # come with the extra [train]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,7 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "contconv":
             raise
-        print(f"contconv: {error.name} is missing: pip install 'contconv[cli]'", file=sys.stderr)
+        extras = "cli,train" if error.name in TRAINING else "cli"
+        print(f"contconv: {error.name} is missing: pip install 'contconv[{extras}]'", file=sys.stderr)
         return USAGE
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"contconv: {' '.join(str(error).split())}", file=sys.stderr)
@@ -31,18 +33,21 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
 
     import tyro
 
-    from contconv.commands import experiment, explain, report, resize
+    from contconv.commands import cifar, experiment, explain, report, resize
 
     command = tyro.cli(
         Annotated[experiment.Experiment, tyro.conf.subcommand("experiment")]
         | Annotated[explain.Explain, tyro.conf.subcommand("explain")]
         | Annotated[resize.Resize, tyro.conf.subcommand("resize")]
-        | Annotated[report.Report, tyro.conf.subcommand("report")],
+        | Annotated[report.Report, tyro.conf.subcommand("report")]
+        | Annotated[cifar.Cifar, tyro.conf.subcommand("cifar")],
         prog="contconv",
-        description="Continuous convolution: run the paper's experiments, explain a layer, resize a picture.",
+        description="Continuous convolution: the paper's experiments and networks, a layer explained, a picture resized.",
         args=arguments,
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
     )
+    if isinstance(command, cifar.Cifar):
+        return cifar.obey(command)
     if isinstance(command, experiment.Experiment):
         return experiment.obey(command)
     if isinstance(command, explain.Explain):

@@ -1,0 +1,96 @@
+"""The networks by name, and their weights in a file that says which network they belong to."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from contconv import files
+from contconv.kernels import KERNELS, SplineKernel
+from contconv.models import BlurPoolNet, CCNet, ConvNet
+from contconv.models.architecture import PaddingMode
+
+ModelName = Literal["ccnet", "convnet", "blurpool"]
+PAPER_KERNEL = "internal-per-tap"
+
+# What `--kernel` takes: the library's own names, and a spline that can follow more.
+KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
+    **{name: name for name in KERNELS},
+    "spline-dense": partial(SplineKernel, density=2),
+}
+MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Which network: as much as it takes to make it again."""
+
+    model: ModelName = "ccnet"
+    kernel: str | None = None
+    """Of CCNet's layers; None is the paper's."""
+    padding_mode: PaddingMode = "zeros"
+    width: int = 32
+    hidden: int = 512
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if self.model != "ccnet" and self.kernel is not None:
+            raise ValueError(f"kernel is for ccnet only, {self.model} has none: leave it out")
+        if self.kernel is not None and self.kernel not in KERNEL_CHOICES:
+            raise ValueError(f"kernel must be one of {', '.join(KERNEL_CHOICES)}, got {self.kernel!r}")
+
+
+def build(network: Network) -> nn.Module:
+    """The network with fresh weights, from the global randomness."""
+    kernel = {"kernel": KERNEL_CHOICES[network.kernel or PAPER_KERNEL]} if network.model == "ccnet" else {}
+    make = MODELS[network.model]
+    model = make(**kernel, padding_mode=network.padding_mode, width=network.width, hidden=network.hidden)
+    return channels_last(model)
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """Ordinary convolutions with their weights as channels_last inputs want them; continuous layers need nothing."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def save_weights(path: Path, model: nn.Module, network: Network) -> None:
+    """Weights and the network's description in one safetensors file, whole or not at all."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    metadata = {"network": json.dumps(asdict(network))}
+    files.write(path, lambda partial: save_file(tensors, partial, metadata))
+
+
+def load_weights(path: Path) -> tuple[nn.Module, Network]:
+    """The network that `save_weights` saved, in evaluation mode and float32."""
+    tensors, metadata = read_tensors(path)
+    if "network" not in metadata:
+        raise ValueError(f"{path} does not say which network it is: it was not written by contconv")
+    network = Network(**json.loads(metadata["network"]))
+    with torch.random.fork_rng(devices=[]):
+        model = build(network)
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    return model.eval(), network
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What a safetensors file holds: tensors and metadata."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is no whole safetensors file: {error}") from error

@@ -1,0 +1,100 @@
+"""How a network is trained: the paper's way and a short one, as data."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+from contconv.cifar.networks import Network
+
+RecipeName = Literal["short", "paper"]
+START = 25  # one-cycle begins at a 25th of its peak
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Optimizer, schedule and loss."""
+
+    epochs: int
+    batch: int
+    """Images in a step, over all processes."""
+    learning_rate: float
+    """The first one of "drops", the peak of "one-cycle"."""
+    schedule: Literal["one-cycle", "drops"]
+    weight_decay: float
+    decoupled: bool
+    """AdamW's weight decay instead of Adam's."""
+    warmup: float = 0.0
+    """Of one-cycle: the share of the training in which the learning rate rises."""
+    drops: tuple[float, ...] = ()
+    """Where, as shares of the training, the learning rate falls by 10."""
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not (0 < self.learning_rate < math.inf):
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if not (0 <= self.weight_decay < math.inf):
+            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        for name in ("label_smoothing", "warmup"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
+
+
+SHORT = Recipe(20, 128, 1e-3, "one-cycle", weight_decay=0.05, decoupled=True, warmup=0.2)
+
+# The appendix: CCNet at 5e-4, by 10 less from epochs 200 and 300 of 400 on; ConvNet at 1e-3, from 150 and 250 on.
+PAPER = {
+    "ccnet": Recipe(400, 64, 5e-4, "drops", weight_decay=5e-4, decoupled=False, drops=(200 / 400, 300 / 400)),
+    "convnet": Recipe(400, 64, 1e-3, "drops", weight_decay=5e-4, decoupled=False, drops=(150 / 400, 250 / 400)),
+}
+PAPER["blurpool"] = PAPER["convnet"]
+
+
+def recipe(name: RecipeName, model: str, **changes: float | None) -> Recipe:
+    """The recipe of that name for a model, with those changes that are not None."""
+    chosen = SHORT if name == "short" else PAPER[model]
+    return replace(chosen, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """What step number `step` of `steps` learns at.
+
+    >>> [round(learning_rate(PAPER["ccnet"], epoch, 400), 7) for epoch in (0, 199, 200, 299, 300, 399)]
+    [0.0005, 0.0005, 5e-05, 5e-05, 5e-06, 5e-06]
+    """
+    if recipe.schedule == "drops":
+        return recipe.learning_rate * 0.1 ** sum(step >= drop * steps for drop in recipe.drops)
+    rise = recipe.warmup * steps
+    if step < rise:
+        return recipe.learning_rate * (1 + (START - 1) * step / rise) / START
+    return recipe.learning_rate * (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
+
+
+def optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Adam or AdamW over all parameters, in one pass over memory."""
+    kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+    return kind(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that the trained weights depend on, but for the machine."""
+
+    network: Network
+    recipe: Recipe
+    seed: int = 0
+    random_scales: bool = True
+    """Other internal scales at every step (CCNet only)."""
+    scale_std: float = 0.1
+    """The spread of the random scales."""
+    max_denominator: int = 10
+    """Of the random scales, but for the one that makes their product 1/4."""
+    images: int | None = None
+    """Train on so many of the images only; None is all."""
+    precision: str = "32-true"
+    """As Lightning Fabric names it."""

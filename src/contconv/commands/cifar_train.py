@@ -1,0 +1,89 @@
+"""`contconv cifar train`: train a network on CIFAR-10."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from contconv.cifar import folder
+from contconv.cifar.data import read
+from contconv.cifar.download import download
+from contconv.cifar.fabrics import Devices, launched
+from contconv.cifar.networks import ModelName, Network
+from contconv.cifar.recipe import Config, RecipeName, recipe
+from contconv.cifar.training import Watching, train
+from contconv.models.architecture import PaddingMode
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a network on CIFAR-10. The same command again goes on where it was stopped, by Ctrl-C or anything else."""
+
+    data: Path
+    """The folder with CIFAR-10 in its binary form (data_batch_1.bin and so on)."""
+    out: Path
+    """The folder for config.json, steps.csv, epochs.csv, the checkpoint, model.safetensors and result.json."""
+    model: ModelName = "ccnet"
+    kernel: str | None = None
+    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense."""
+    recipe: RecipeName = "short"
+    """short: AdamW, one cycle of the learning rate, 20 epochs. paper: Adam, two drops, 400 epochs."""
+    epochs: int | None = None
+    """Instead of the recipe's; so the following."""
+    batch: int | None = None
+    """Images in a step, over all processes."""
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    label_smoothing: float | None = None
+    seed: int = 0
+    padding_mode: PaddingMode = "zeros"
+    random_scales: bool = True
+    """Other internal scales at every step (ccnet)."""
+    scale_std: float = 0.1
+    """The spread of the random scales."""
+    max_denominator: int = 10
+    """Of the random scales, but for the one that makes their product 1/4."""
+    images: int | None = None
+    """Train on so many of the 50000 only, for a quick try."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    download: bool = False
+    """Fetch CIFAR-10 into the data folder if it is not there (170 MB)."""
+    devices: Annotated[Devices, tyro.conf.arg(name="")] = Devices()  # noqa: RUF009 - frozen
+    watching: Annotated[Watching, tyro.conf.arg(name="")] = Watching()  # noqa: RUF009 - frozen
+
+
+def config_of(command: Train) -> Config:
+    """All that the weights depend on."""
+    return Config(
+        network=Network(command.model, command.kernel, command.padding_mode),
+        recipe=recipe(
+            command.recipe,
+            command.model,
+            epochs=command.epochs,
+            batch=command.batch,
+            learning_rate=command.learning_rate,
+            weight_decay=command.weight_decay,
+            label_smoothing=command.label_smoothing,
+        ),
+        seed=command.seed,
+        random_scales=command.random_scales,
+        scale_std=command.scale_std,
+        max_denominator=command.max_denominator,
+        images=command.images,
+        precision=command.precision,
+    )
+
+
+def obey(command: Train) -> int:
+    """Everything that can be refused is refused before processes are started."""
+    config = config_of(command)
+    folder.check(command.out, config)
+    if command.download:
+        download(command.data)
+    images, test = read(command.data, "train"), read(command.data, "test")
+    fabric = launched(command.devices, config.precision)
+    result = train(config, images, test, command.out, fabric=fabric, watching=command.watching)
+    if fabric.is_global_zero:
+        print(f"test accuracy {result['test_accuracy']:.2%}; {command.out / folder.WEIGHTS}")
+    return 0
