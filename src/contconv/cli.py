@@ -42,7 +42,7 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
         | Annotated[report.Report, tyro.conf.subcommand("report")]
         | Annotated[cifar.Cifar, tyro.conf.subcommand("cifar")],
         prog="contconv",
-        description="Continuous convolution: the paper's experiments and networks, a layer explained, a picture resized.",
+        description="Continuous convolution: the paper's experiments and networks, layers explained, pictures resized.",
         args=arguments,
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
     )

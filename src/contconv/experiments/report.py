@@ -1,6 +1,7 @@
 """The report of a folder of results: one HTML file with everything in it, the same in Markdown, and in JSON."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 from contconv import files
@@ -29,8 +30,8 @@ def records(folder: Path) -> list[Record]:
     ]
 
 
-def markdown(found: list[Record], subject: str) -> str:
-    """The report for terminals and repositories."""
+def markdown(found: list[Record], subject: str, figures: str = "figures") -> str:
+    """The report for terminals and repositories; `figures` is the folder of the pictures, as seen from the file."""
     lines = [f"# {subject[0].upper()}{subject[1:]}, run again", ""]
     lines += [f"**{summary(found)}.** {circumstances(found[0])}.", ""]
     lines += table(
@@ -42,9 +43,16 @@ def markdown(found: list[Record], subject: str) -> str:
         for one in record.get("tables", []):
             lines += ["", *table(one["head"], one["rows"]), "", f"*{one['caption']}*"]
         for figure in record["figures"]:
-            lines += ["", f"![{figure['caption']}](figures/{figure['name']}.png)", "", f"*{figure['caption']}*"]
+            lines += ["", f"![{figure['caption']}]({figures}/{figure['name']}.png)", "", f"*{figure['caption']}*"]
         lines += ["", "```json", json.dumps(record["config"]), "```"]
     return "\n".join(lines) + "\n"
+
+
+def copy_figures(found: list[Record], folder: Path, images: Path) -> None:
+    """The light figures of a report's folder, for a page of the docs."""
+    for figure in (figure for record in found for figure in record["figures"]):
+        picture = (folder / "figures" / f"{figure['name']}.png").read_bytes()
+        files.write(images / f"{figure['name']}.png", partial(Path.write_bytes, data=picture))
 
 
 def claim_cells(claim: Record) -> list[str]:

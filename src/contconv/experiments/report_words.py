@@ -1,5 +1,6 @@
 """What both forms of a report say about their records."""
 
+import re
 from typing import Any
 
 Record = dict[str, Any]
@@ -25,3 +26,9 @@ def counted(number: int, thing: str) -> str:
 
 def spoken_time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def statement(docstring: str) -> str:
+    """A docstring's paragraphs, each on one line."""
+    paragraphs = re.split(r"\n\s*\n", docstring.strip())
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -1,6 +1,5 @@
 """Run an experiment and keep what it found: numbers, pictures, and the report anew after each."""
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from contconv.experiments import report
 from contconv.experiments.drawing import drawn
 from contconv.experiments.record import Config, saved
 from contconv.experiments.registry import EXPERIMENTS, command
+from contconv.experiments.report_words import statement
 
 
 def perform(name: str, config: Config) -> dict[str, Any]:
@@ -39,9 +39,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def statement(docstring: str) -> str:
-    """A docstring's paragraphs, each on one line."""
-    paragraphs = re.split(r"\n\s*\n", docstring.strip())
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
