@@ -10,7 +10,7 @@ from contconv.cifar.evaluated import Record
 from contconv.cifar.groups import Group, groups
 from contconv.experiments.drawing import drawn
 from contconv.experiments.record import Claim, Figure, plain
-from contconv.experiments.report import markdown
+from contconv.experiments.report import copy_figures, markdown
 from contconv.experiments.report_html import html
 from contconv.experiments.report_words import statement
 
@@ -26,62 +26,47 @@ STATEMENTS = {
 }
 
 
-class Sheet(dict[str, Any]):
-    """A record as the report takes it, with the figures that are still to be drawn."""
+def pictures(found: list[Group]) -> dict[str, tuple[Figure, ...]]:
+    """The figures of each subject."""
+    return {
+        "accuracy": (*figures.training_curves(found), *figures.filters(found)),
+        "equivariance": figures.equivariance_curves(found),
+        "ensembles": figures.ensemble_curves(found),
+        "cost": (),
+    }
 
-    pictures: tuple[Figure, ...] = ()
 
-
-def records(evaluations: list[Record]) -> list[Sheet]:
-    """One record per subject: accuracy, equivariance, ensembles, cost."""
-    found = groups(evaluations)
-    common = {"settings": found[0].first["settings"]}
+def records(found: list[Group]) -> list[Record]:
+    """One record per subject, in the form of `experiments.record.saved`, with tables."""
+    evaluations = [one for group in found for one in group.evaluations]
     trained = sum(row.get("seconds") or 0 for one in evaluations for row in one["course"])
-    return [
-        sheet(
-            "accuracy", found, claims.accuracy_claims(found), [tables.accuracy_table(found)],
-            (*figures.training_curves(found), *figures.filters(found)), spent(evaluations, "accuracy"),
-            {**common, "configs": {group.label: group.first["config"] for group in found}},
+    subjects: dict[str, tuple[list[Claim], list[tables.Table], float]] = {
+        "accuracy": (claims.accuracy_claims(found), [tables.accuracy_table(found)], spent(evaluations, "accuracy")),
+        "equivariance": (
+            claims.equivariance_claims(found), tables.equivariance_tables(found), spent(evaluations, "equivariance"),
         ),
-        sheet(
-            "equivariance", found, claims.equivariance_claims(found), tables.equivariance_tables(found),
-            figures.equivariance_curves(found), spent(evaluations, "equivariance"), common,
-        ),
-        sheet(
-            "ensembles", found, claims.ensemble_claims(found), tables.ensemble_table(found),
-            figures.ensemble_curves(found), spent(evaluations, "ensemble"), common,
-        ),
-        sheet("cost", found, claims.cost_claims(found), tables.cost_table(found), (), trained, common),
-    ]  # fmt: skip
-
-
-def sheet(
-    name: str,
-    found: list[Group],
-    claimed: list[Claim],
-    rows: list[tables.Table],
-    pictures: tuple[Figure, ...],
-    seconds: float,
-    config: dict[str, Any],
-) -> Sheet:
-    """A record in the form of `experiments.record.saved`, with tables."""
+        "ensembles": (claims.ensemble_claims(found), tables.ensemble_table(found), spent(evaluations, "ensemble")),
+        "cost": (claims.cost_claims(found), tables.cost_table(found), trained),
+    }  # fmt: skip
+    drawings = pictures(found)
     first = found[0].first
-    made = Sheet(
-        experiment=name,
-        statement=statement(STATEMENTS[name]),
-        command="; ".join(one["command"] for group in found for one in group.evaluations),
-        config={"seed": first["settings"]["seed"], **config},
-        claims=[plain(claim) for claim in claimed],
-        passed=all(claim.passed for claim in claimed),
-        numbers={one["source"]: numbers(one, name) for group in found for one in group.evaluations},
-        tables=rows,
-        figures=[{"name": figure.name, "caption": figure.caption} for figure in pictures],
-        versions=first["versions"],
-        machine=first["machine"],
-        seconds=round(seconds, 2),
-    )
-    made.pictures = pictures
-    return made
+    return [
+        {
+            "experiment": name,
+            "statement": statement(STATEMENTS[name]),
+            "command": "; ".join(one["command"] for one in evaluations),
+            "config": {**first["settings"], "networks": {group.label: group.first["config"] for group in found}},
+            "claims": [plain(claim) for claim in claimed],
+            "passed": all(claim.passed for claim in claimed),
+            "numbers": {one["source"]: numbers(one, name) for one in evaluations},
+            "tables": rows,
+            "figures": [{"name": figure.name, "caption": figure.caption} for figure in drawings[name]],
+            "versions": first["versions"],
+            "machine": first["machine"],
+            "seconds": round(seconds, 2),
+        }
+        for name, (claimed, rows, seconds) in subjects.items()
+    ]
 
 
 def numbers(one: Record, name: str) -> Any:
@@ -96,16 +81,20 @@ def spent(evaluations: list[Record], name: str) -> float:
     return sum(one["results"]["seconds"].get(name, 0) for one in evaluations)
 
 
-def write(found: list[Sheet], out: Path) -> None:
-    """The page at `out`, and beside it the same in Markdown and JSON, and the figures."""
-    for figure in (figure for one in found for figure in one.pictures):
+def write(evaluations: list[Record], out: Path) -> list[Record]:
+    """The page at `out`, beside it the same in Markdown and JSON, and the figures; return the records."""
+    by_network = groups(evaluations)
+    found = records(by_network)
+    for figure in (figure for some in pictures(by_network).values() for figure in some):
         drawn(figure, out.parent / "figures")
     whole = {"passed": all(one["passed"] for one in found), "results": found}
     files.write_text(out.with_suffix(".json"), json.dumps(whole, allow_nan=False))
-    files.write_text(out.with_suffix(".md"), markdown(list(found), SUBJECT))
-    files.write_text(out, html(list(found), out.parent, SUBJECT))
+    files.write_text(out.with_suffix(".md"), markdown(found, SUBJECT))
+    files.write_text(out, html(found, out.parent, SUBJECT))
+    return found
 
 
-def write_docs(found: list[Sheet], path: Path) -> None:
-    """The Markdown for the docs, whose figures are in `images`."""
-    files.write_text(path, markdown(list(found), SUBJECT, figures="images"))
+def write_docs(found: list[Record], path: Path, folder: Path) -> None:
+    """The Markdown for the docs, and the figures of the report in `folder` to `images` beside it."""
+    copy_figures(found, folder, path.parent / "images")
+    files.write_text(path, markdown(found, SUBJECT, figures="images"))

@@ -6,7 +6,6 @@ from pathlib import Path
 import tyro
 
 from contconv.cifar import evaluated, report
-from contconv.experiments.report import copy_figures
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,9 @@ def obey(command: Table) -> int:
     """Write them; the exit code is 1 if a claim fails."""
     if not command.evaluations:
         raise ValueError("give at least one evaluation, or a folder with some")
-    found = report.records(evaluated.read(list(command.evaluations)))
-    report.write(found, command.out)
+    found = report.write(evaluated.read(list(command.evaluations)), command.out)
     print(f"report: {command.out}")
     if command.docs is not None:
-        copy_figures(found, command.out.parent, command.docs.parent / "images")
-        report.write_docs(found, command.docs)
+        report.write_docs(found, command.docs, command.out.parent)
         print(f"docs: {command.docs}")
     return 0 if all(record["passed"] for record in found) else 1
