@@ -70,6 +70,12 @@ def test_the_same_seed_twice_is_refused(evaluations):
         groups([evaluations[0], evaluations[0]])
 
 
+def test_what_was_measured_differently_is_not_put_in_one_table(evaluations):
+    other = {**evaluations[3], "settings": {**evaluations[3]["settings"], "images": 5}}
+    with pytest.raises(ValueError, match="must have the same settings: images is 4 in"):
+        groups([*evaluations[:3], other])
+
+
 def test_accuracy_is_the_mean_over_seeds_and_its_claims_can_fail(evaluations):
     made = [changed(one, accuracy=a) for one, a in zip(evaluations, (88.0, 87.0, 86.0, 84.0), strict=True)]
     found = claims.accuracy_claims(groups(made))

@@ -50,7 +50,8 @@ class Group:
 
 
 def groups(evaluations: list[Record]) -> list[Group]:
-    """Grouped, ConvNet first; two evaluations of one seed are refused."""
+    """Grouped, ConvNet first; two evaluations of one seed are refused, and those that measured differently."""
+    check_settings(evaluations)
     gathered: dict[str, list[Record]] = {}
     for one in evaluations:
         gathered.setdefault(key(one), []).append(one)
@@ -67,10 +68,22 @@ def groups(evaluations: list[Record]) -> list[Group]:
     return made
 
 
+def check_settings(evaluations: list[Record]) -> None:
+    """Refuse what cannot stand in one table."""
+    first = evaluations[0]
+    for one in evaluations[1:]:
+        for name, value in one["settings"].items():
+            if name != "batch" and value != first["settings"].get(name):
+                raise ValueError(
+                    f"evaluations must have the same settings: {name} is {first['settings'].get(name)} in "
+                    f"{first['source']} and {value} in {one['source']}"
+                )
+
+
 def key(evaluation: Record) -> str:
-    """What evaluations of one group have in common: all of the config but the seed, and what was measured."""
+    """What evaluations of one group have in common: the network, and all of the config but the seed."""
     config = {name: value for name, value in (evaluation["config"] or {}).items() if name != "seed"}
-    return json.dumps([evaluation["network"], config, evaluation["settings"]], sort_keys=True)
+    return json.dumps([evaluation["network"], config], sort_keys=True)
 
 
 def label(evaluation: Record) -> str:

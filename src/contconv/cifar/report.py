@@ -54,7 +54,7 @@ def records(found: list[Group]) -> list[Record]:
         {
             "experiment": name,
             "statement": statement(STATEMENTS[name]),
-            "command": "; ".join(one["command"] for one in evaluations),
+            "command": "; ".join(dict.fromkeys(one["command"].replace(one["source"], "RUN") for one in evaluations)),
             "config": {**first["settings"], "networks": {group.label: group.first["config"] for group in found}},
             "claims": [plain(claim) for claim in claimed],
             "passed": all(claim.passed for claim in claimed),

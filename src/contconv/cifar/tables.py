@@ -38,7 +38,7 @@ def equivariance_tables(found: list[Group]) -> list[Table]:
             paper = EQUIVARIANCE[inputs].get(largest)
             similar.append([*row, "-" if paper is None else f"{paper[0]:.2f} -> {paper[1]:.2f}"])
             same.append([inputs, f"±{largest}", *(f"{mean(consistencies(g, inputs, largest)):.1f}" for g in found)])
-    count = found[0].first["settings"]["images"]
+    count = min(found[0].first["settings"]["images"], found[0].first["results"]["images"])
     return [
         {
             "caption": f"Cosine similarity (mean over {count} images and seeds). Beyond the border of images lies "
