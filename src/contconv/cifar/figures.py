@@ -34,6 +34,7 @@ def draw_training(found: list[Group]) -> Any:
                 place.plot([row["epoch"] for row in rows], heights, marker=marker, markersize=3, **style)
     for place, name in zip(places, ("training loss", "test accuracy (%)"), strict=True):
         place.set_xlabel("epoch")
+        place.xaxis.get_major_locator().set_params(integer=True)
         place.set_ylabel(name)
         place.grid(alpha=0.15)
     places[0].legend(frameon=False)
@@ -83,6 +84,7 @@ def draw_equivariance(found: list[Group]) -> Any:
             shifts = list(group.first["results"]["equivariance"][inputs])
             heights = [mean(group.similarities(inputs, largest)) for largest in shifts]
             place.plot([int(n) for n in shifts], heights, marker="o", color=f"C{number}", label=group.label)
+            place.set_xticks([int(n) for n in shifts])
         for model, column in PAPER_COLUMNS.items():
             heights = [row[column] for row in paper.values()]
             marker = "x" if model == "convnet" else "+"
@@ -98,14 +100,13 @@ def draw_equivariance(found: list[Group]) -> Any:
 
 def ensemble_curves(found: list[Group]) -> tuple[Figure, ...]:
     """Accuracy over members, if there is a network that takes scales."""
-    with_ensembles = [group for group in found if group.first["results"]["ensemble"]]
-    if not with_ensembles:
+    if not any(group.first["results"]["ensemble"] for group in found):
         return ()
     caption = (
         "The accuracy of ensembles over their number of random sequences of scales (mean and standard deviation over "
         "draws, one line for each seed); dashed, the default sequence alone."
     )
-    return (Figure("cifar-ensembles", caption, lambda: draw_ensembles(with_ensembles)),)
+    return (Figure("cifar-ensembles", caption, lambda: draw_ensembles(found)),)
 
 
 def draw_ensembles(found: list[Group]) -> Any:
@@ -115,10 +116,13 @@ def draw_ensembles(found: list[Group]) -> Any:
     for number, group in enumerate(found):
         for seed, one in enumerate(group.evaluations):
             curve = one["results"]["ensemble"]
+            if curve is None:
+                continue
             rows = curve["members"]
             style: dict[str, Any] = {"color": f"C{number}", "label": None if seed else group.label}
             means, stds = ([row[name] for row in rows] for name in ("mean", "std"))
             place.errorbar([row["k"] for row in rows], means, stds, marker="o", markersize=4, capsize=3, **style)
+            place.set_xticks([row["k"] for row in rows])
             place.axhline(curve["default"], linestyle="--", linewidth=0.9, color=f"C{number}")
     place.set_xlabel("sequences in the ensemble")
     place.set_ylabel("test accuracy (%)")
