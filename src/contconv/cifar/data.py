@@ -66,16 +66,15 @@ def found(folder: Path) -> Path:
 
 def _records(path: Path, count: int) -> Tensor:
     """[count, RECORD] bytes of one file."""
-    content = torch.frombuffer(bytearray(path.read_bytes()) or bytearray(1), dtype=torch.uint8)
     size = path.stat().st_size
     again = f"delete it and get it again, for example with --download ({count} images of {RECORD} bytes are wanted)"
     if size != count * RECORD:
         whole, rest = divmod(size, RECORD)
         kind = "is cut short or damaged" if rest else "has a wrong number of images"
         raise ValueError(f"{path} {kind}: {size} bytes are {whole} images and {rest} bytes; {again}")
-    records = content.reshape(count, RECORD)
-    worst = int(records[:, 0].max())
-    if worst >= len(CLASSES):
-        where = int((records[:, 0] >= len(CLASSES)).nonzero()[0])
-        raise ValueError(f"{path} is damaged: image {where} has label {worst}, labels are 0 to 9; {again}")
+    records = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).reshape(count, RECORD)
+    wrong = (records[:, 0] >= len(CLASSES)).nonzero()
+    if len(wrong):
+        where = int(wrong[0])
+        raise ValueError(f"{path} is damaged: image {where} has label {int(records[where, 0])}, not 0 to 9; {again}")
     return records

@@ -28,9 +28,9 @@ class Devices:
 
 def launched(where: Devices, precision: str) -> "Fabric":
     """A Fabric whose processes all run from here on: one, or as many as there are devices and machines."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     from lightning_fabric import Fabric
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     several = where.devices * where.nodes > 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*srun.*")

@@ -98,3 +98,9 @@ class Config:
     """Train on so many of the images only; None is all."""
     precision: str = "32-true"
     """As Lightning Fabric names it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale_std < math.inf:
+            raise ValueError(f"scale_std must be at least 0, got {self.scale_std}")
+        if self.max_denominator < 1:
+            raise ValueError(f"max_denominator must be at least 1, got {self.max_denominator}")

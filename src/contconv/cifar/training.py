@@ -1,5 +1,6 @@
 """Training: a loop over steps that goes on from wherever the folder's checkpoint is."""
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,7 @@ class Run:
     def log_step(self) -> float | None:
         """Every so many steps, a row with the means since the row before; the loss. Here the device is waited for."""
         state = self.state
-        if state.step % self.watching.log_every:
+        if state.step % self.watching.log_every and state.step != self.steps:
             return None
         loss, accuracy = self._means(0)
         if self.log is not None:
@@ -180,6 +181,9 @@ class Run:
         """Loss and accuracy, over all processes, since they were last asked for."""
         loss, accuracy, count = self._reduced(self.state.sums[row]).tolist()
         self.state.sums[row] = 0
+        if not math.isfinite(loss):
+            rate = self.config.recipe.learning_rate
+            raise ValueError(f"learning_rate={rate:g} is too high: the loss is {loss} at step {self.state.step}")
         return loss / count, accuracy / count
 
     def _reduced(self, tensor: Tensor) -> Tensor:

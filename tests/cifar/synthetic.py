@@ -1,0 +1,50 @@
+"""Little images in the official layout, and a run on them: `python synthetic.py OUT PROCESSES EPOCHS`."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from contconv.cifar.data import FILES, Images, read
+from contconv.cifar.fabrics import Devices, launched
+from contconv.cifar.networks import Network
+from contconv.cifar.recipe import Config, recipe
+from contconv.cifar.training import Watching, train
+
+PER_FILE = 16
+TINY = Network("ccnet", "spline", width=4, hidden=16)
+
+
+def write(folder: Path, per_file: int = PER_FILE) -> None:
+    """The six files, random but always the same; each class has its own brightness, so that there is something to learn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = torch.Generator().manual_seed(1)
+    for names in FILES.values():
+        for name in names:
+            labels = torch.randint(10, (per_file, 1), generator=source)
+            noise = torch.randint(100, (per_file, 3072), generator=source)
+            records = torch.cat([labels, 15 * labels + noise], dim=1).to(torch.uint8)
+            (folder / name).write_bytes(bytes(records.flatten().tolist()))
+
+
+def images(folder: Path) -> tuple[Images, Images]:
+    """What `write` wrote: train and test."""
+    return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
+
+
+def config(epochs: int, network: Network = TINY, **changes) -> Config:
+    """Ten steps of eight images an epoch."""
+    return Config(network, recipe("short", network.model, epochs=epochs, batch=8, label_smoothing=0.1), **changes)
+
+
+def run(out: Path, epochs: int, processes: int = 1, data: Path | None = None, **changes) -> dict:
+    """Train on the images in `data`, by default beside `out`."""
+    torch.set_num_threads(1)
+    train_images, test_images = images(data or out.parent / "data")
+    fabric = launched(Devices("cpu", processes), "32-true")
+    watching = Watching(log_every=1, test_every=2)
+    return train(config(epochs, **changes), train_images, test_images, out, fabric=fabric, watching=watching)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), epochs=int(sys.argv[3]), processes=int(sys.argv[2]))
