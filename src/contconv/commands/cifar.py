@@ -1,11 +1,19 @@
 """`contconv cifar`: the paper's networks on CIFAR-10."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from contconv.commands import cifar_evaluate, cifar_publish, cifar_table, cifar_train
+
+OBEY: dict[type, Callable[[Any], int]] = {
+    cifar_train.Train: cifar_train.obey,
+    cifar_evaluate.Evaluate: cifar_evaluate.obey,
+    cifar_table.Table: cifar_table.obey,
+    cifar_publish.Publish: cifar_publish.obey,
+}
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,4 @@ class Cifar:
 
 def obey(command: Cifar) -> int:
     """Run what was asked for."""
-    which = command.which
-    if isinstance(which, cifar_train.Train):
-        return cifar_train.obey(which)
-    if isinstance(which, cifar_evaluate.Evaluate):
-        return cifar_evaluate.obey(which)
-    if isinstance(which, cifar_table.Table):
-        return cifar_table.obey(which)
-    return cifar_publish.obey(which)
+    return OBEY[type(command.which)](command.which)
