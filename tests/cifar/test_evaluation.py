@@ -142,7 +142,7 @@ def test_the_command_writes_all_that_the_report_needs(tmp_path, capsys, small_fi
     [
         ([], "give either a run"),
         (["{run}", "--pretrained", "ccnet"], "give either a run"),
-        (["--pretrained", "resnet"], "name .* got 'resnet'"),
+        (["--pretrained", "resnet"], "name.*'resnet'"),
         (["{tmp}/nowhere.safetensors"], "no such file"),
         (["{tmp}"], "has no model.safetensors"),
         (["{tmp}/broken.safetensors"], "no whole safetensors file"),

@@ -103,7 +103,7 @@ def test_every_published_file_of_the_package_loads_and_says_how_it_was_made():
 
 
 def test_a_name_without_weights_is_refused_with_what_there_is(tmp_path, run):
-    with pytest.raises(ValueError, match="no weights come with this copy, got 'ccnet'"):
+    with pytest.raises(ValueError, match="name='ccnet' cannot be found: no weights come with this copy"):
         pretrained("ccnet", folder=tmp_path / "none")
     publication.write(tmp_path / "w" / "ccnet.safetensors", trained(run), images(), dtype="float32", most_changed=0)
     with pytest.raises(ValueError, match="name must be one of ccnet, got 'resnet'"):

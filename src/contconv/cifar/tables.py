@@ -66,10 +66,11 @@ def consistencies(group: Group, inputs: str, largest: str) -> list[float]:
 
 def ensemble_table(found: list[Group]) -> list[Table]:
     """Accuracy and gains for each number of members, one line for each seed."""
-    rows = []
+    rows, images = [], 0
     for group in found:
         for seed, one in zip(group.seeds, group.evaluations, strict=True):
             curve = one["results"]["ensemble"]
+            images = curve["images"] if curve else images
             for row in curve["members"] if curve else []:
                 gains = [row[name] for name in ("over_one", "over_members", "over_default")]
                 spoken_gains = [f"{gain['mean']:+.2f} (p = {gain['p']:.2g})" for gain in gains]
@@ -78,9 +79,9 @@ def ensemble_table(found: list[Group]) -> list[Table]:
     if not rows:
         return []
     caption = (
-        "Ensembles of k random sequences: accuracy over the draws, and gains over the first of their sequences, over "
-        "the mean of their members alone, and over the default sequence. p is that of a paired t-test over the draws, "
-        "against no gain."
+        f"Ensembles of k random sequences on {images} test images: accuracy over the draws, and gains over the first of "
+        "their sequences, over the mean of their members alone, and over the default sequence. p is that of a paired "
+        "t-test over the draws, against no gain."
     )
     head = ["network", "seed", "k", "accuracy", "over one sequence", "over its members", "over the default", "default"]
     return [{"caption": caption, "head": head, "rows": rows}]

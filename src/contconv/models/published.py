@@ -26,9 +26,13 @@ def published(folder: Path = FOLDER) -> list[str]:
 def published_path(name: str, folder: Path = FOLDER) -> Path:
     """Where the weights of that name are."""
     names = published(folder)
+    if not names:
+        raise ValueError(
+            f"name={name!r} cannot be found: no weights come with this copy; `contconv cifar train` and `contconv cifar "
+            f"publish` make some"
+        )
     if name not in names:
-        there = f"must be one of {', '.join(names)}" if names else "cannot be found, for no weights come with this copy"
-        raise ValueError(f"name {there}, got {name!r}; `contconv cifar train` and `contconv cifar publish` make some")
+        raise ValueError(f"name must be one of {', '.join(names)}, got {name!r}")
     return folder / f"{name}.safetensors"
 
 
