@@ -79,7 +79,7 @@ def ensemble_table(found: list[Group]) -> list[Table]:
     if not rows:
         return []
     caption = (
-        f"Ensembles of k random sequences on {images} test images: accuracy over the draws, and gains over the first of "
+        f"Ensembles of k random sequences on {images} test images: accuracy over the draws, gains over the first of "
         "their sequences, over the mean of their members alone, and over the default sequence. p is that of a paired "
         "t-test over the draws, against no gain."
     )

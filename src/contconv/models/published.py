@@ -28,8 +28,8 @@ def published_path(name: str, folder: Path = FOLDER) -> Path:
     names = published(folder)
     if not names:
         raise ValueError(
-            f"name={name!r} cannot be found: no weights come with this copy; `contconv cifar train` and `contconv cifar "
-            f"publish` make some"
+            f"name={name!r} cannot be found: no weights come with this copy; `contconv cifar train` and `contconv "
+            f"cifar publish` make some"
         )
     if name not in names:
         raise ValueError(f"name must be one of {', '.join(names)}, got {name!r}")
