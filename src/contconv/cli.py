@@ -15,10 +15,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("contconv: interrupted; what was finished is kept", file=sys.stderr)
         return INTERRUPTED
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "contconv":
+        name = (error.name or "").split(".")[0]
+        if name == "contconv":
             raise
-        extras = "cli,train" if error.name in TRAINING else "cli"
-        print(f"contconv: {error.name} is missing: pip install 'contconv[{extras}]'", file=sys.stderr)
+        extras = "cli,train" if name in TRAINING else "cli"
+        print(f"contconv: {name} is missing: pip install 'contconv[{extras}]'", file=sys.stderr)
         return USAGE
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"contconv: {' '.join(str(error).split())}", file=sys.stderr)

@@ -16,7 +16,7 @@ TINY = Network("ccnet", "spline", width=4, hidden=16)
 
 
 def write(folder: Path, per_file: int = PER_FILE) -> None:
-    """The six files, random but always the same; each class has its own brightness, so that there is something to learn."""
+    """The six files, random but always the same; each class has its own brightness, which can be learned."""
     folder.mkdir(parents=True, exist_ok=True)
     source = torch.Generator().manual_seed(1)
     for names in FILES.values():

@@ -1,4 +1,4 @@
-"""Training: the same weights however often it is interrupted, the same course on two processes, and recipes as given."""
+"""Training: the same weights however often it is interrupted, the same course on two processes, the recipes."""
 
 import json
 import random
@@ -209,6 +209,13 @@ def test_two_processes_have_the_course_of_one(data, tmp_path):
     assert results[0] == results[1]
 
 
+def test_torchrun_must_have_started_as_many_processes_as_asked_for(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"devices x nodes must be .* torchrun started, 2, got 1"):
+        run(tmp_path / "out", epochs=1)
+
+
 def test_batches_must_fit_the_images_and_the_processes(data, tmp_path):
     with pytest.raises(ValueError, match="batch must be at most the number of images, 5, got 8"):
         run(tmp_path / "out", epochs=1, images=5)
@@ -224,7 +231,7 @@ def test_a_loss_that_explodes_ends_the_run_before_it_is_saved(data, tmp_path, mo
         return torch.tensor(float("nan"), requires_grad=True)
 
     monkeypatch.setattr(training.F, "cross_entropy", broken)
-    with pytest.raises(ValueError, match="learning_rate=0.001 is too high: the loss is nan at step 1"):
+    with pytest.raises(ValueError, match=r"learning_rate=0\.001 is too high: the loss is nan at step 1"):
         run(tmp_path / "out", epochs=1)
     assert not (tmp_path / "out" / checkpoint.NAME).exists()
 

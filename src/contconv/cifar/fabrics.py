@@ -1,11 +1,13 @@
 """Lightning Fabric, set up for a run: devices, precision, processes."""
 
 import logging
+import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import safetensors.torch  # noqa: F401 - needed for the first checkpoint; if it is missing, say so now
     from lightning_fabric import Fabric
 
 
@@ -28,18 +30,29 @@ class Devices:
 
 def launched(where: Devices, precision: str) -> "Fabric":
     """A Fabric whose processes all run from here on: one, or as many as there are devices and machines."""
+    import safetensors.torch  # noqa: F401 - needed for the first checkpoint; if it is missing, say so now
     from lightning_fabric import Fabric
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    several = where.devices * where.nodes > 1
+    processes = where.devices * where.nodes
+    check_torchrun(processes)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*srun.*")
         fabric = Fabric(
             accelerator=where.accelerator,
             devices=where.devices,
             num_nodes=where.nodes,
-            strategy="ddp" if several else "auto",
+            strategy="ddp" if processes > 1 else "auto",
             precision=precision,  # type: ignore[arg-type]
         )
     fabric.launch()
     return fabric
+
+
+def check_torchrun(processes: int) -> None:
+    """Refuse to be one of several runs in the same folder that do not know of each other."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) != processes:
+        raise ValueError(
+            f"devices x nodes must be the number of processes that torchrun started, {os.environ['WORLD_SIZE']}, "
+            f"got {processes}"
+        )
