@@ -44,7 +44,7 @@ def obey(command: Evaluate) -> int:
     """Evaluate, write, and say the main figures."""
     network = trained(command.run, command.pretrained)
     test = data.read(command.data, "test")
-    words = ["contconv", "cifar", "evaluate", network.source, *flags(command.settings)]
+    words = ["contconv", "cifar", "evaluate", network.source, "--data", "DIR", *flags(command.settings)]
     record = evaluated.record(network, test, command.settings, " ".join(words))
     evaluated.write(out_of(command), record)
     results = record["results"]
