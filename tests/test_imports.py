@@ -22,6 +22,7 @@ ROOMS = [
     ["functional"],
     ["modules"],
     ["explanation", "convert", "scales"],
+    ["ensembles"],
     ["fitting"],
     ["files"],
     ["images", "plot"],
@@ -95,6 +96,6 @@ assert state() == before
 
 def test_everything_promised_can_be_imported_from_the_top():
     promised = "continuous_conv projected_grid explain InternalNet SplineKernel Linear Cubic Lanczos Gaussian Table"
-    promised += " ContinuousConv1d ContinuousConv2d ContinuousConv3d"
+    promised += " ContinuousConv1d ContinuousConv2d ContinuousConv3d ensemble"
     assert set(promised.split()) <= set(contconv.__all__)
     assert all(hasattr(contconv, name) for name in contconv.__all__)

@@ -1,6 +1,7 @@
 """Continuous convolution for PyTorch."""
 
 from contconv._version import __version__
+from contconv.ensembles import ScaleEnsemble, ensemble
 from contconv.explanation import Explanation, explain
 from contconv.functional import continuous_conv
 from contconv.grid import projected_grid
@@ -19,10 +20,12 @@ __all__ = [
     "Kernel",
     "Lanczos",
     "Linear",
+    "ScaleEnsemble",
     "SplineKernel",
     "Table",
     "__version__",
     "continuous_conv",
+    "ensemble",
     "explain",
     "output_sizes",
     "projected_grid",

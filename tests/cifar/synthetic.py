@@ -7,9 +7,9 @@ import torch
 
 from contconv.cifar.data import FILES, Images, read
 from contconv.cifar.fabrics import Devices, launched
-from contconv.cifar.networks import Network
 from contconv.cifar.recipe import Config, recipe
 from contconv.cifar.training import Watching, train
+from contconv.models.networks import Network
 
 PER_FILE = 16
 TINY = Network("ccnet", "spline", width=4, hidden=16)

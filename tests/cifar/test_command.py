@@ -5,10 +5,10 @@ import sys
 import pytest
 from synthetic import PER_FILE, read
 
-from contconv.cifar.networks import Network, load_weights
 from contconv.cifar.recipe import PAPER, SHORT
 from contconv.cli import main
 from contconv.commands import cifar_train
+from contconv.models.networks import Network, load_weights
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from torch import nn
 
 from contconv.cifar import checkpoint, draws, training
 from contconv.cifar.log import rows
-from contconv.cifar.networks import Network, build, load_weights
 from contconv.cifar.recipe import PAPER, SHORT, Recipe, learning_rate, optimizer, recipe
 from contconv.cifar.training import scales_of
+from contconv.models.networks import Network, build, load_weights
 from contconv.scales import output_sizes
 
 SCRIPT = Path(__file__).parent / "synthetic.py"

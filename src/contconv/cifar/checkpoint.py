@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv import files
-from contconv.cifar.networks import read_tensors
+from contconv.models.networks import read_tensors
 
 NAME = "checkpoint.safetensors"
 FORMAT = 1

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from contconv.cifar.networks import Network
+from contconv.models.networks import Network
 
 RecipeName = Literal["short", "paper"]
 START = 25  # one-cycle begins at a 25th of its peak

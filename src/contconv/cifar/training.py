@@ -14,10 +14,10 @@ from contconv.cifar import augment, checkpoint, draws, folder
 from contconv.cifar.data import Images
 from contconv.cifar.interrupt import Interrupt
 from contconv.cifar.log import EPOCHS, Log, rows
-from contconv.cifar.networks import build, save_weights
 from contconv.cifar.recipe import Config, learning_rate, optimizer
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
+from contconv.models.networks import build, save_weights
 from contconv.scales import Scales
 
 if TYPE_CHECKING:

@@ -1,22 +1,33 @@
 """`contconv cifar`: the paper's networks on CIFAR-10."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from contconv.commands import cifar_train
+from contconv.commands import cifar_evaluate, cifar_publish, cifar_table, cifar_train
+
+OBEY: dict[type, Callable[[Any], int]] = {
+    cifar_train.Train: cifar_train.obey,
+    cifar_evaluate.Evaluate: cifar_evaluate.obey,
+    cifar_table.Table: cifar_table.obey,
+    cifar_publish.Publish: cifar_publish.obey,
+}
 
 
 @dataclass(frozen=True)
 class Cifar:
     """The paper's networks on CIFAR-10."""
 
-    # tyro makes subcommands of a union only, hence the None that cannot be chosen.
-    which: Annotated[cifar_train.Train, tyro.conf.subcommand("train")] | Annotated[None, tyro.conf.Suppress]
+    which: (
+        Annotated[cifar_train.Train, tyro.conf.subcommand("train")]
+        | Annotated[cifar_evaluate.Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[cifar_table.Table, tyro.conf.subcommand("table")]
+        | Annotated[cifar_publish.Publish, tyro.conf.subcommand("publish")]
+    )
 
 
 def obey(command: Cifar) -> int:
     """Run what was asked for."""
-    assert command.which is not None
-    return cifar_train.obey(command.which)
+    return OBEY[type(command.which)](command.which)

@@ -10,10 +10,10 @@ from contconv.cifar import folder
 from contconv.cifar.data import read
 from contconv.cifar.download import download
 from contconv.cifar.fabrics import Devices, launched
-from contconv.cifar.networks import ModelName, Network
 from contconv.cifar.recipe import Config, RecipeName, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.architecture import PaddingMode
+from contconv.models.networks import ModelName, Network
 
 
 @dataclass(frozen=True)

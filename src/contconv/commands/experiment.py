@@ -12,7 +12,7 @@ from contconv.experiments.imitate import Imitate
 from contconv.experiments.misalign import Misalign
 from contconv.experiments.record import Config
 from contconv.experiments.registry import EXPERIMENTS, configured
-from contconv.experiments.report import spoken_time
+from contconv.experiments.report_words import spoken_time
 from contconv.experiments.runner import perform
 
 

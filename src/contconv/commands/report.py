@@ -1,7 +1,6 @@
 """`contconv report`: the report of results that are there."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import tyro
@@ -26,11 +25,7 @@ def obey(command: Report) -> int:
     if command.docs is not None:
         made_by = f"contconv report {command.folder} --docs {command.docs}"
         found = report.records(command.folder)
-        for figure in (figure for record in found for figure in record["figures"]):
-            picture = (command.folder / "figures" / f"{figure['name']}.png").read_bytes()
-            files.write(
-                command.docs.parent / "images" / f"{figure['name']}.png", partial(Path.write_bytes, data=picture)
-            )
+        report.copy_figures(found, command.folder, command.docs.parent / "images")
         files.write_text(command.docs, report.reproducing(found, made_by))
         print(f"table: {command.docs}")
     return 0

@@ -40,11 +40,16 @@ def configured(name: str, *, quick: bool, seed: int, photo: Path | None, out: Pa
 
 def command(name: str, config: Config) -> str:
     """The command line that gives this config; only what differs from the defaults."""
-    words = ["contconv", "experiment", name]
+    return " ".join(["contconv", "experiment", name, *flags(config, leave_out=("out",))])
+
+
+def flags(config: Any, leave_out: tuple[str, ...] = ()) -> list[str]:
+    """The words of a command line that give this dataclass; only what differs from the defaults."""
+    words = []
     for field in fields(config):
         value = getattr(config, field.name)
-        if value == field.default or field.name == "out":
+        if value == field.default or field.name in leave_out:
             continue
         words.append(f"--{field.name.replace('_', '-')}")
         words += [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
-    return " ".join(words)
+    return words

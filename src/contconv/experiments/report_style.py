@@ -9,7 +9,7 @@ PAGE = Template(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>Continuous convolution: the paper's single-layer results</title>
+<title>Continuous convolution: $subject</title>
 <style>
 :root { --ink: #1c2330; --soft: #5b6675; --paper: #ffffff; --edge: #dde2ea; --tint: #f4f6f9; --good: #1d7a46;
   --bad: #b3261e; --link: #2a5fae; }
@@ -29,6 +29,7 @@ a { color: var(--link); text-decoration: none; } a:hover { text-decoration: unde
 table { border-collapse: collapse; width: 100%; margin: 1.25rem 0; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .5rem .75rem .5rem 0; border-bottom: 1px solid var(--edge); }
 th { color: var(--soft); font-weight: 500; } td:nth-child(4) { min-width: 7rem; }
+.plain td { min-width: 0; font-variant-numeric: tabular-nums; }
 code, pre { font: .85em/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
 code { background: var(--tint); padding: .1em .3em; border-radius: 3px; overflow-wrap: anywhere; }
 pre { background: var(--tint); padding: 1rem; border-radius: 6px; overflow-x: auto; max-height: 28rem;
@@ -40,8 +41,10 @@ summary { cursor: pointer; color: var(--link); }
   main { padding: 1.25rem 1rem 3rem; }
   thead { display: none; }
   table, tbody, tr, td { display: block; }
+  .plain thead { display: table-header-group; } .plain tbody { display: table-row-group; }
+  table.plain { display: table; } .plain tr { display: table-row; } .plain td { display: table-cell; }
   tr { border: 1px solid var(--edge); border-radius: 8px; padding: .6rem .8rem; margin-bottom: .75rem; }
-  td { border: 0; padding: .15rem 0; }
+  td { border: 0; padding: .15rem 0; } .plain td { padding-right: .75rem; white-space: nowrap; }
   td[data-label]:not([data-label=""]):not([data-label="claim"])::before { content: attr(data-label) ": ";
     color: var(--soft); }
   td[data-label="claim"] { font-weight: 600; }
@@ -50,7 +53,7 @@ summary { cursor: pointer; color: var(--link); }
 </style>
 </head>
 <body><main>
-<h1>Continuous convolution: the paper's single-layer results, run again</h1>
+<h1>Continuous convolution: $subject, run again</h1>
 <p class="summary $verdict">$summary.</p>
 <p class="soft">From Discrete to Continuous Convolution Layers (arXiv 2006.11120). $minutes in all, with
 $circumstances.</p>

@@ -3,5 +3,6 @@
 from contconv.models.blurpool import BlurPoolNet
 from contconv.models.ccnet import CCNet, equal_steps
 from contconv.models.convnet import ConvNet
+from contconv.models.published import pretrained, published
 
-__all__ = ["BlurPoolNet", "CCNet", "ConvNet", "equal_steps"]
+__all__ = ["BlurPoolNet", "CCNet", "ConvNet", "equal_steps", "pretrained", "published"]

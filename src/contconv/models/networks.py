@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from contconv import files
 from contconv.kernels import KERNELS, SplineKernel
-from contconv.models import BlurPoolNet, CCNet, ConvNet
 from contconv.models.architecture import PaddingMode
+from contconv.models.blurpool import BlurPoolNet
+from contconv.models.ccnet import CCNet
+from contconv.models.convnet import ConvNet
 
 ModelName = Literal["ccnet", "convnet", "blurpool"]
 PAPER_KERNEL = "internal-per-tap"
@@ -64,11 +66,14 @@ def channels_last(model: nn.Module) -> nn.Module:
 
 def save_weights(path: Path, model: nn.Module, network: Network) -> None:
     """Weights and the network's description in one safetensors file, whole or not at all."""
-    from safetensors.torch import save_file
+    write_tensors(path, {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}, network)
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    metadata = {"network": json.dumps(asdict(network))}
-    files.write(path, lambda partial: save_file(tensors, partial, metadata))
+
+def write_tensors(path: Path, state: dict[str, Tensor], network: Network, **more: str) -> None:
+    """A state with the network's description, and what else the file's metadata shall say."""
+    put = _safetensors().torch.save_file
+    content = {name: tensor.contiguous() for name, tensor in state.items()}
+    files.write(path, lambda partial: put(content, partial, {"network": json.dumps(asdict(network)), **more}))
 
 
 def load_weights(path: Path) -> tuple[nn.Module, Network]:
@@ -85,12 +90,19 @@ def load_weights(path: Path) -> tuple[nn.Module, Network]:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What a safetensors file holds: tensors and metadata."""
-    from safetensors import SafetensorError, safe_open
-
+    safetensors = _safetensors()
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
+    except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is no whole safetensors file: {error}") from error
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError("weights need safetensors, which is not installed: pip install 'contconv[train]'") from error
+    return safetensors

@@ -1,0 +1,103 @@
+"""The tables of the report, as rows of text."""
+
+from typing import Any
+
+from contconv.cifar.claims import ACCURACY, EQUIVARIANCE, accuracies, spoken
+from contconv.cifar.groups import Group
+from contconv.cifar.statistics import mean
+
+Table = dict[str, Any]
+
+
+def accuracy_table(found: list[Group]) -> Table:
+    head = ["network", "parameters", "epochs", "seeds", "test accuracy", "the paper (400 epochs)"]
+    rows = [
+        [
+            group.label, f"{group.first['parameters'] / 1e6:.2f} M", str(group.recipe.get("epochs", "?")),
+            ", ".join(group.seeds), spoken(accuracies(group), " %"),
+            f"{ACCURACY[group.model]} %" if group.model in ACCURACY else "-",
+        ]
+        for group in found
+    ]  # fmt: skip
+    images = found[0].first["results"]["images"]
+    return {"caption": f"Accuracy on {images} test images, at the default scales.", "head": head, "rows": rows}
+
+
+def equivariance_tables(found: list[Group]) -> list[Table]:
+    """Similarities beside the paper's, consistency of classes, and what other borders give."""
+    measured = found[0].first["results"]["equivariance"]
+    labels = [group.label for group in found]
+    similar, same, borders = [], [], []
+    for inputs, rows in measured.items():
+        for largest in rows:
+            similarity = [f"{mean(group.similarities(inputs, largest)):.3f}" for group in found]
+            row = [inputs, f"±{largest}", *similarity]
+            if inputs not in EQUIVARIANCE:
+                borders.append(row)
+                continue
+            paper = EQUIVARIANCE[inputs].get(largest)
+            similar.append([*row, "-" if paper is None else f"{paper[0]:.2f} -> {paper[1]:.2f}"])
+            same.append([inputs, f"±{largest}", *(f"{mean(consistencies(g, inputs, largest)):.1f}" for g in found)])
+    count = min(found[0].first["settings"]["images"], found[0].first["results"]["images"])
+    return [
+        {
+            "caption": f"Cosine similarity (mean over {count} images and seeds). Beyond the border of images lies "
+            "their reflection, beyond that of noise more noise; the paper does not say what it took.",
+            "head": ["input", "shift", *labels, "the paper: ConvNet -> CCNet"],
+            "rows": similar,
+        },
+        {
+            "caption": "Consistency: the percentage of images that keep their class when they are shifted.",
+            "head": ["input", "shift", *labels],
+            "rows": same,
+        },
+        {
+            "caption": "Cosine similarity with other content beyond the border: black pixels, as in the crops of "
+            "training, or the image around the corner.",
+            "head": ["input", "shift", *labels],
+            "rows": borders,
+        },
+    ]
+
+
+def consistencies(group: Group, inputs: str, largest: str) -> list[float]:
+    return group.values(lambda one: one["results"]["equivariance"][inputs][largest]["consistency"])
+
+
+def ensemble_table(found: list[Group]) -> list[Table]:
+    """Accuracy and gains for each number of members, one line for each seed."""
+    rows, images = [], 0
+    for group in found:
+        for seed, one in zip(group.seeds, group.evaluations, strict=True):
+            curve = one["results"]["ensemble"]
+            images = curve["images"] if curve else images
+            for row in curve["members"] if curve else []:
+                gains = [row[name] for name in ("over_one", "over_members", "over_default")]
+                spoken_gains = [f"{gain['mean']:+.2f} (p = {gain['p']:.2g})" for gain in gains]
+                accuracy = f"{row['mean']:.2f} ± {row['std']:.2f} %"
+                rows.append([group.label, seed, str(row["k"]), accuracy, *spoken_gains, f"{curve['default']:.2f} %"])
+    if not rows:
+        return []
+    caption = (
+        f"Ensembles of k random sequences on {images} test images: accuracy over the draws, gains over the first of "
+        "their sequences, over the mean of their members alone, and over the default sequence. p is that of a paired "
+        "t-test over the draws, against no gain."
+    )
+    head = ["network", "seed", "k", "accuracy", "over one sequence", "over its members", "over the default", "default"]
+    return [{"caption": caption, "head": head, "rows": rows}]
+
+
+def cost_table(found: list[Group]) -> list[Table]:
+    """Seconds per epoch, of networks whose course is known."""
+    known = [group for group in found if group.epoch_seconds()]
+    base = [mean(group.epoch_seconds()) for group in known if group.model == "convnet"]
+    rows = [
+        [
+            group.label, f"{mean(group.epoch_seconds()):.1f} s",
+            f"{mean(group.epoch_seconds()) / base[0]:.2f}" if base else "-",
+        ]
+        for group in known
+    ]  # fmt: skip
+    head = ["network", "an epoch", "times ConvNet's"]
+    caption = "The median epoch of a run (mean over seeds), without tests and without pauses."
+    return [{"caption": caption, "head": head, "rows": rows}] if rows else []

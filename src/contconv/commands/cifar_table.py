@@ -1,0 +1,32 @@
+"""`contconv cifar table`: the report of evaluations."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from contconv.cifar import evaluated, report
+
+
+@dataclass(frozen=True)
+class Table:
+    """Put evaluations side by side and beside the paper's figures: report.html, and the same in Markdown and JSON."""
+
+    evaluations: tyro.conf.Positional[tuple[Path, ...]]
+    """JSON files of `contconv cifar evaluate`, or folders with some in them."""
+    out: Path = Path("out/cifar/report.html")
+    """The page; its Markdown, JSON and figures go beside it."""
+    docs: Path | None = None
+    """A Markdown file for the docs; its figures go to `images` beside it."""
+
+
+def obey(command: Table) -> int:
+    """Write them; the exit code is 1 if a claim fails."""
+    if not command.evaluations:
+        raise ValueError("give at least one evaluation, or a folder with some")
+    found = report.write(evaluated.read(list(command.evaluations)), command.out)
+    print(f"report: {command.out}")
+    if command.docs is not None:
+        report.write_docs(found, command.docs, command.out.parent)
+        print(f"docs: {command.docs}")
+    return 0 if all(record["passed"] for record in found) else 1

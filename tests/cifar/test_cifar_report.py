@@ -1,0 +1,150 @@
+"""`contconv cifar table`: means over seeds, claims that can fail, everything on one page."""
+
+import json
+from html import unescape
+
+import pytest
+from runs import CCNET, CONVNET, images, write_run
+
+from contconv.cifar import claims, evaluated
+from contconv.cifar.evaluation import Settings
+from contconv.cifar.groups import groups, pairs
+from contconv.cifar.trained import trained
+from contconv.cli import main
+
+QUICK = Settings(images=4, members=(1, 2), draws=2, ensemble_images=6, batch=8)
+
+
+@pytest.fixture(scope="module")
+def evaluations(tmp_path_factory):
+    """Two seeds of each network; an epoch of CCNet takes 1.25 times one of ConvNet (15 and 12 seconds)."""
+    place = tmp_path_factory.mktemp("runs")
+    made = []
+    for network, seconds in ((CCNET, 13.0), (CONVNET, 10.0)):
+        for seed in (0, 1):
+            run = write_run(place / f"{network.model}-{seed}", network, seed=seed, seconds=seconds)
+            made.append(evaluated.record(trained(run), images(8), QUICK, f"contconv cifar evaluate {run.name}"))
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path, evaluations):
+    for number, one in enumerate(evaluations):
+        evaluated.write(tmp_path / "runs" / str(number) / "evaluation.json", one)
+    (tmp_path / "runs" / "0" / "config.json").write_text("{}")
+    (tmp_path / "runs" / "0" / "broken.json").write_text("{")
+    return tmp_path / "runs"
+
+
+def changed(evaluation, **results):
+    return {**evaluation, "results": {**evaluation["results"], **results}}
+
+
+def similar(evaluations, model, value):
+    """The same evaluations, where the similarity of one network is `value` everywhere."""
+    made = []
+    for one in evaluations:
+        rows = one["results"]["equivariance"]
+        new = {i: {n: {**row, "similarity": value} for n, row in shifts.items()} for i, shifts in rows.items()}
+        made.append(changed(one, equivariance=new) if one["network"]["model"] == model else one)
+    return made
+
+
+def test_seeds_of_one_network_are_one_group(evaluations):
+    found = groups(evaluations)
+    assert [group.label for group in found] == ["ConvNet", "CCNet (spline)"]
+    assert [group.seeds for group in found] == [["0", "1"], ["0", "1"]]
+    assert [(one.label, other.label) for one, other in pairs(found)] == [("CCNet (spline)", "ConvNet")]
+
+
+def test_another_training_is_another_group_and_no_pair(evaluations):
+    longer = {**evaluations[0]["config"], "recipe": {**evaluations[0]["config"]["recipe"], "epochs": 9}}
+    found = groups([{**evaluations[0], "config": longer}, *evaluations[2:]])
+    assert len(found) == 2
+    assert pairs(found) == []
+    assert len(groups([{**evaluations[0], "config": longer}, *evaluations])) == 3
+
+
+def test_the_same_seed_twice_is_refused(evaluations):
+    with pytest.raises(ValueError, match=r"CCNet \(spline\) with seed 0 more than once"):
+        groups([evaluations[0], evaluations[0]])
+
+
+def test_what_was_measured_differently_is_not_put_in_one_table(evaluations):
+    other = {**evaluations[3], "settings": {**evaluations[3]["settings"], "images": 5}}
+    with pytest.raises(ValueError, match="must have the same settings: images is 4 in"):
+        groups([*evaluations[:3], other])
+
+
+def test_accuracy_is_the_mean_over_seeds_and_its_claims_can_fail(evaluations):
+    made = [changed(one, accuracy=a) for one, a in zip(evaluations, (88.0, 87.0, 86.0, 84.0), strict=True)]
+    found = claims.accuracy_claims(groups(made))
+    assert [claim.passed for claim in found] == [True, True, True]
+    assert "87.50 ± 0.71 % (2 seeds)" in [claim.ours for claim in found]
+    assert found[2].ours == "87.50 against 85.00 %"
+    worse = [changed(one, accuracy=a) for one, a in zip(evaluations, (80.0, 80.0, 86.0, 86.0), strict=True)]
+    assert [claim.passed for claim in claims.accuracy_claims(groups(worse))] == [True, False, False]
+
+
+def test_equivariance_must_be_ahead_by_the_papers_margin_in_every_row(evaluations):
+    better = similar(similar(evaluations, "ccnet", 0.95), "convnet", 0.65)
+    found = claims.equivariance_claims(groups(better))
+    assert len(found) == 6
+    assert all(claim.passed for claim in found)  # by 0.30, and the largest margin is 0.29
+    closer = similar(similar(evaluations, "ccnet", 0.95), "convnet", 0.82)
+    passed = {claim.name: claim.passed for claim in claims.equivariance_claims(groups(closer))}
+    assert passed["equivariance: images, ±6: CCNet (spline)"]  # 0.13 against 0.12
+    assert not passed["equivariance: noise, ±4: CCNet (spline)"]  # 0.13 against 0.18
+
+
+def test_an_ensemble_must_gain_significantly_with_every_seed(evaluations):
+    def with_gain(one, mean, p):
+        row = {**one["results"]["ensemble"]["members"][1], "over_one": {"mean": mean, "std": 0.1, "p": p}}
+        return changed(one, ensemble={**one["results"]["ensemble"], "members": [row]})
+
+    def passed(*gains):
+        made = [with_gain(one, *gain) for one, gain in zip(evaluations[:2], gains, strict=True)]
+        return [claim.passed for claim in claims.ensemble_claims(groups(made))]
+
+    assert passed((0.5, 0.01), (0.4, 0.02)) == [True]
+    assert passed((0.5, 0.01), (0.4, 0.2)) == [False]
+    assert passed((0.5, 0.01), (-0.4, 0.01)) == [False]
+
+
+def test_the_cost_is_the_ratio_of_median_epochs(evaluations):
+    (claim,) = claims.cost_claims(groups(evaluations))
+    assert claim.values == (pytest.approx(15 / 12),)
+    assert claim.passed
+    assert claims.cost_claims(groups([{**one, "course": []} for one in evaluations])) == []
+
+
+def test_the_command_makes_one_page_with_everything(tmp_path, capsys, folder):
+    out = tmp_path / "page" / "report.html"
+    docs = tmp_path / "docs" / "results.md"
+    assert main(["cifar", "table", str(folder), "--out", str(out), "--docs", str(docs)]) == 1  # nobody trained these
+    page = out.read_text()
+    assert "CIFAR-10 networks" in page
+    assert "https://" not in page
+    assert page.count("data:image/png;base64,") == 2 * 4
+    for text in (page, out.with_suffix(".md").read_text(), docs.read_text()):
+        said = unescape(text)
+        assert all(words in said for words in ("CCNet (spline)", "0.80 -> 0.91", "times ConvNet's", "over its members"))
+    assert (docs.parent / "images" / "cifar-training.png").exists()
+    assert "](images/cifar-ensembles.png)" in docs.read_text()
+    whole = json.loads(out.with_suffix(".json").read_text())
+    assert whole["passed"] is False
+    assert [one["experiment"] for one in whole["results"]] == ["accuracy", "equivariance", "ensembles", "cost"]
+
+
+def test_weights_whose_training_is_unknown_are_shown_without_it(tmp_path, evaluations):
+    unknown = {**evaluations[2], "config": None, "course": []}
+    evaluated.write(tmp_path / "one.json", unknown)
+    assert main(["cifar", "table", str(tmp_path / "one.json"), "--out", str(tmp_path / "r.html")]) in (0, 1)
+    assert "ConvNet" in (tmp_path / "r.md").read_text()
+
+
+def test_nothing_to_report_is_said(tmp_path, capsys):
+    assert main(["cifar", "table", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
+    assert "no evaluation here" in capsys.readouterr().err
+    assert main(["cifar", "table", str(tmp_path / "no"), "--out", str(tmp_path / "r.html")]) == 2
+    assert "no such file" in capsys.readouterr().err
