@@ -51,6 +51,15 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     return 4 * (basis + 2 * filters * problem.taps * problem.weights)
 
 
+def lane_waste(channels: int) -> float:
+    """What a vector of eight computes for each lane that is used, with so many channels along the lanes.
+
+    >>> lane_waste(32), lane_waste(3)
+    (1.0, 2.6666666666666665)
+    """
+    return -(-channels // 8) * 8 / channels
+
+
 def _few(problem: Problem) -> bool:
     depthwise = problem.groups == problem.in_channels == problem.out_channels  # the kernel wants its filters
     return depthwise or problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES

@@ -16,7 +16,7 @@ from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
 from contconv.strategies.blocks import block, block_sizes, run_in_blocks
-from contconv.strategies.engine import native_bytes, native_conv, why_not_native
+from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import extracted_neighbours
 
@@ -58,7 +58,10 @@ class Factored:
             "pixels": problem.pixels,
             "basis": problem.phases * problem.taps * problem.basis_functions,
         }
-        if not self._native(problem):
+        if self._native(problem):
+            counts["spread"] *= lane_waste(channels)
+            counts["mixed"] *= lane_waste(problem.out_channels)
+        else:
             gathered = problem.batch * problem.outputs * problem.taps * channels
             counts["gathered"] = gathered if at_output else gathered * problem.basis_functions
         return counts

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
-from contconv.strategies.engine import native_bytes, native_conv, why_not_native
+from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
 from contconv.strategies.phase_conv import phase_conv, rows_of_a_class
 from contconv.strategies.problem import Cost, Problem, biased
 
@@ -50,7 +50,13 @@ class Phases:
             "filters": filters,
             "generated": problem.basis_functions * filters,
         }
-        if not self._native(problem):
+        if self._native(problem):
+            along_output = lane_waste(problem.out_channels // problem.groups)
+            along_input = lane_waste(problem.in_channels // problem.groups)
+            # Lanes are output channels, but for the gradient of x: a third of the training.
+            counts["macs"] *= (2 * along_output + along_input) / 3 if problem.training else along_output
+            counts["generated"] *= along_output
+        else:
             leading = problem.axes[:-1]
             counts["rows"] = math.prod(axis.phases * axis.taps for axis in leading)
             counts["gathered"] = problem.batch * problem.outputs * problem.taps * problem.in_channels

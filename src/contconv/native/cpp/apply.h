@@ -36,8 +36,8 @@ inline void apply_panel(const Filters& f, const Panel& panel, const float* filte
 
 class Application {
  public:
-  Application(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
-      : g(geometry), in(inputs), y(y_), f(g, inputs, Lanes::output), cache(f), scratch(g) {}
+  Application(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs, float* y_)
+      : g(geometry), in(inputs), y(y_), f(g, inputs, Lanes::output), cache(f), scratch(g, windows) {}
 
   // Few filters: cells are shared out, and each takes all classes. Many: classes are, and each takes the whole batch.
   void run() const {
@@ -80,7 +80,7 @@ class Application {
   float* y;
   const Filters f;
   const FilterCache cache;
-  const BlockScratch scratch;
+  const RowScratch scratch;
 };
 
 }  // namespace

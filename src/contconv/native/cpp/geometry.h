@@ -23,6 +23,7 @@ struct PixelClass {
   const int32_t* outputs[3];
   int64_t count[3];
   int64_t pixels;              // in one image
+  int64_t before;              // pixels of the class that come before these, in one image
 };
 
 // Some pixels of a class, in some images. Bounds of `pixel` do not depend on the images taken together, so that
@@ -66,12 +67,13 @@ class Geometry {
   PixelClass pixel_class(int64_t index, int64_t low, int64_t high) const {
     const int64_t phase[3] = {index / (axis[1].phases * axis[2].phases), index / axis[2].phases % axis[1].phases,
                               index % axis[2].phases};
-    PixelClass c{index, {}, {}, 1};
+    PixelClass c{index, {}, {}, 1, 0};
     for (int a = 0; a < 3; ++a) {
       const int32_t* begin = axis[a].order + axis[a].begin[phase[a]];
       const int32_t* end = axis[a].order + axis[a].begin[phase[a] + 1];
+      c.before *= end - begin;
       if (a == band_axis) {
-        while (begin < end && *begin < low) ++begin;
+        for (; begin < end && *begin < low; ++begin) ++c.before;
         while (begin < end && end[-1] >= high) --end;
       }
       c.outputs[a] = begin;

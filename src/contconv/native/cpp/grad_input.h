@@ -67,9 +67,9 @@ CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const fl
 
 class InputGradient {
  public:
-  InputGradient(const Geometry& geometry, const ContconvInputs& inputs, float* grad_x_)
-      : g(geometry), in(inputs), grad_x(grad_x_), f(g, inputs, Lanes::input), cache(f),
-        territories(g, f.panels.count(), cache.resident), scratch(g), sources(g.p.threads, g.block_rows),
+  InputGradient(const Geometry& geometry, const Windows& windows_, const ContconvInputs& inputs, float* grad_x_)
+      : g(geometry), windows(windows_), in(inputs), grad_x(grad_x_), f(g, inputs, Lanes::input), cache(f),
+        territories(g, f.panels.count(), cache.resident), sources(g.p.threads, g.block_rows),
         targets(g.p.threads, g.block_rows) {}
 
   void run() const {
@@ -127,7 +127,7 @@ class InputGradient {
     const Pairs pairs{sources.of(me), targets.of(me)};
     const Blocks blocks(g, c, cell.image0, cell.image1);
     for (int64_t b = 0; b < blocks.count(); ++b) {
-      const Places places = scratch.places_of(me, c, blocks[b]);
+      const Places places = windows.of(c, blocks[b].pixel0);
       for (int64_t t = 0; t < g.taps; ++t) {
         const int64_t count = pairs_of_tap(mine, blocks[b], places, t, pairs);
         for (int64_t j = panel0; j < panel1; ++j)
@@ -139,10 +139,10 @@ class InputGradient {
   int64_t pairs_of_tap(const Territory& mine, const Block& block, const Places& places, int64_t t,
                        const Pairs& pairs) const {
     const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels * g.p.out_channels;
-    const int64_t* place = places.in + t / g.joined;
+    const int32_t* place = places.in + t / g.joined;
     int64_t count = 0;
     for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q, place += g.runs) {
-      const int64_t source = places.pixel(q, *place, t % g.joined);
+      const int64_t source = windows.pixel(places.out[q], *place, t % g.joined);
       if (source < 0 || !owns(mine, source)) continue;
       const float* from = in.grad_y + block.image0 * out_step + places.out[q] * g.p.out_channels;
       float* to = grad_x + block.image0 * in_step + source * g.p.in_channels;
@@ -162,12 +162,12 @@ class InputGradient {
   }
 
   const Geometry& g;
+  const Windows& windows;
   const ContconvInputs& in;
   float* grad_x;
   const Filters f;
   const FilterCache cache;
   const Territories territories;
-  const BlockScratch scratch;
   const PerThread<const float*> sources;
   const PerThread<float*> targets;
 };

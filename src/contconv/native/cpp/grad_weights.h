@@ -84,7 +84,8 @@ CONTCONV_APART void add_basis_gradient(const Filters& f, const Panel& panel, con
 // order: results do not depend on who computed what.
 class WeightGradient {
  public:
-  WeightGradient(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
+  WeightGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs,
+                 const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), f(g, inputs, Lanes::output), panels(f.panels.count()),
         resident(f.are_few()), filter_size(g.group_in * g.taps * kWidth), few(f, resident ? 1 : classes_at_once()),
         filters_size(g.classes * panels * filter_size),
@@ -93,7 +94,7 @@ class WeightGradient {
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),
         basis_parts(g.p.rank > 0 && to.weights ? panels * g.classes * g.taps * g.p.rank : 0),
         floats(g.p.threads, few.classes * (filter_size + g.taps * g.p.rank) + g.block_rows * kWidth),
-        basis_rows_of(g.p.threads, g.p.rank), starts(g.window), scratch(g) {
+        basis_rows_of(g.p.threads, g.p.rank), starts(g.window), scratch(g, windows) {
     for (int64_t j = 0; j < g.window; ++j)
       starts[j] = j % g.group_in * few.pitch() + few.index(0, j / g.group_in) * kWidth;
   }
@@ -266,7 +267,7 @@ class WeightGradient {
   const PerThread<float> floats;     // filter gradients of a few classes, a block of grad_y, those classes' basis
   const PerThread<const float*> basis_rows_of;
   const Buffer<int64_t> starts;      // [window]: where an element of a window is in the gradient of a filter
-  const BlockScratch scratch;
+  const RowScratch scratch;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
   } else if (Depthwise::serves(g)) {
     Depthwise(g, in).forward(y);
   } else {
-    Application(g, in, y).run();
+    Application(g, Windows(g), in, y).run();
   }
   return CONTCONV_OK;
 }
@@ -33,8 +33,9 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
     if (to.x) Depthwise(g, in).grad_input(to.x);
     if (to.weights) Depthwise(g, in).grad_filters(to.weights);
   } else {
-    if (to.x) InputGradient(g, in, to.x).run();
-    if (to.weights || to.mixing) WeightGradient(g, in, to).run();
+    const Windows windows(g);
+    if (to.x) InputGradient(g, windows, in, to.x).run();
+    if (to.weights || to.mixing) WeightGradient(g, windows, in, to).run();
   }
   return CONTCONV_OK;
 }

@@ -49,7 +49,21 @@ inline __m256i lane_mask(int64_t lanes) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(lanes)), index);
 }
 inline Vec load_partial(const float* from, int64_t lanes) { return _mm256_maskload_ps(from, lane_mask(lanes)); }
-inline void store_partial(float* to, Vec v, int64_t lanes) { _mm256_maskstore_ps(to, lane_mask(lanes), v); }
+// By halves: a masked store takes tens of cycles on some machines.
+inline void store_partial(float* to, Vec v, int64_t lanes) {
+  __m128 rest = _mm256_castps256_ps128(v);
+  if (lanes & 4) {
+    _mm_storeu_ps(to, rest);
+    rest = _mm256_extractf128_ps(v, 1);
+    to += 4;
+  }
+  if (lanes & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(to), rest);
+    rest = _mm_movehl_ps(rest, rest);
+    to += 2;
+  }
+  if (lanes & 1) _mm_store_ss(to, rest);
+}
 #else
 inline Vec load_partial(const float* from, int64_t lanes) {
   Vec v{};
