@@ -11,6 +11,7 @@ import contconv
 from contconv.functional import planned
 from contconv.strategies import chosen
 from contconv.strategies.factored import Factored
+from contconv.strategies.model import predicted_seconds
 from contconv.strategies.phases import Phases
 
 Contender = tuple[Callable[[Tensor], Tensor], list[Tensor]]  # the call, and its parameters
@@ -71,8 +72,11 @@ def plain_phases(case: Case) -> Contender:
 def without_native(layer: contconv.ContinuousConv2d, x: Tensor) -> Tensor:
     """layer(x) as it runs where the native kernel is not built."""
     problem = planned(
-        x.shape, layer.kernel, scale=layer.scale, size=None, padding_mode="zeros", antialias=False, center=0
-    )
+        x.shape, layer.kernel, scale=layer.scale, size=None, padding_mode="zeros", antialias=False, center=0,
+        training=torch.is_grad_enabled(),
+    )  # fmt: skip
     strategy = chosen(problem)
-    plain = {"phases": Phases(native=False), "factored": Factored(native=False)}
-    return plain.get(strategy.name, strategy).run(x, layer.kernel, layer.bias, problem)
+    if strategy.name in ("phases", "factored"):
+        plain = [s for s in (Phases(native=False), Factored(native=False)) if not s.why_not(problem)]
+        strategy = min(plain, key=lambda s: predicted_seconds(s, problem) or float("inf"))
+    return strategy.run(x, layer.kernel, layer.bias, problem)

@@ -15,8 +15,11 @@ from torch import Tensor
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
 from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
+from contconv.strategies.interleaved_conv import interleaved_conv, waste
 from contconv.strategies.phase_conv import phase_conv, rows_of_a_class
 from contconv.strategies.problem import Cost, Problem, biased
+
+MOST_WASTE = 3.0  # up to which one wide convolution in PyTorch beats a loop over classes
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,18 @@ class Phases:
         macs = problem.macs + problem.basis_functions * filters
         if self._native(problem):
             return Cost(macs, native_bytes(problem, "filters"))
+        if waste(problem) <= MOST_WASTE:
+            wide = waste(problem)
+            macs = int(wide * problem.macs) + problem.basis_functions * filters
+            return Cost(macs, max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels))
         last = problem.axes[-1].out_size * problem.taps
         gathered = problem.batch * problem.in_channels * (problem.inputs + last * rows_of_a_class(problem))
         return Cost(macs, max(problem.dtype.itemsize, 4) * (2 * filters + last * problem.weights + gathered))
 
     def engine(self, problem: Problem) -> str:
-        return "phases/native" if self._native(problem) else "phases/torch"
+        if self._native(problem):
+            return "phases/native"
+        return "phases/interleaved" if waste(problem) <= MOST_WASTE else "phases/torch"
 
     def counts(self, problem: Problem) -> dict[str, float]:
         filters = problem.phases * problem.taps * problem.weights
@@ -56,6 +65,8 @@ class Phases:
             # Lanes are output channels, but for the gradient of x: a third of the training.
             counts["macs"] *= (2 * along_output + along_input) / 3 if problem.training else along_output
             counts["generated"] *= along_output
+        elif waste(problem) <= MOST_WASTE:
+            counts["macs"] *= waste(problem)
         else:
             leading = problem.axes[:-1]
             counts["rows"] = math.prod(axis.phases * axis.taps for axis in leading)
@@ -71,4 +82,5 @@ class Phases:
             return native_conv(x, kernel, bias, problem, "filters")
         dtype = torch.promote_types(x.dtype, torch.float32)
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*phases, *taps, Cout, Cin/groups]
-        return biased(phase_conv(x.to(dtype), weights.to(dtype), problem).to(x.dtype), bias)
+        apply = interleaved_conv if waste(problem) <= MOST_WASTE else phase_conv
+        return biased(apply(x.to(dtype), weights.to(dtype), problem).to(x.dtype), bias)
