@@ -1,12 +1,13 @@
 """Continuous convolution for PyTorch."""
 
 from contconv._version import __version__
+from contconv.conversion import convert, conversion_report
 from contconv.explanation import Explanation, explain
 from contconv.functional import continuous_conv
 from contconv.grid import projected_grid
-from contconv.kernels import Cubic, Gaussian, InternalNet, Kernel, Lanczos, Linear, SplineKernel, Table
+from contconv.kernels import Cubic, Gaussian, InternalNet, Kernel, Lanczos, Linear, SplineKernel, Table, TapKernel
 from contconv.modules import ContinuousConv1d, ContinuousConv2d, ContinuousConv3d
-from contconv.scales import output_sizes, sample_scales
+from contconv.sequences import output_sizes, sample_scales
 
 __all__ = [
     "ContinuousConv1d",
@@ -21,8 +22,11 @@ __all__ = [
     "Linear",
     "SplineKernel",
     "Table",
+    "TapKernel",
     "__version__",
     "continuous_conv",
+    "conversion_report",
+    "convert",
     "explain",
     "output_sizes",
     "projected_grid",

@@ -17,10 +17,12 @@ def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) ->
     return remembered(kernel, ("basis", plan, device), lambda: _basis(kernel, plan, device))
 
 
-def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
-    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
+def sampled_weights(
+    kernel: Kernel, axes: Sequence[Axis], device: torch.device, spacing: tuple[int, ...] = ()
+) -> Tensor:
+    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan, or every `spacing`-th."""
     plan = tuple(axes)
-    return remembered(kernel, ("weights", plan, device), lambda: _weights(kernel, plan, device))
+    return remembered(kernel, ("weights", plan, device, spacing), lambda: _weights(kernel, plan, device, spacing))
 
 
 def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
@@ -44,8 +46,10 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
     return basis
 
 
-def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
+def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device, spacing: tuple[int, ...]) -> Tensor:
     basis = _basis(kernel, axes, device)
+    if any(step != 1 for step in spacing):
+        basis = basis[(..., *(slice(None, None, step) for step in spacing), slice(None))]
     mixing = kernel.mixing.to(basis.dtype)
     kind = traits(kernel)
     if not kind.per_tap:

@@ -1,5 +1,7 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
+import math
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,7 +26,8 @@ class Conv:
         ]
 
     def cost(self, problem: Problem) -> Cost:
-        weights = problem.taps * problem.weights
+        taps = math.prod(-(-axis.taps // step) for axis, step in zip(problem.axes, problem.spacing, strict=True))
+        weights = taps * problem.weights
         return Cost(
             macs=(problem.batch * problem.outputs + problem.basis_functions) * weights,
             bytes=problem.dtype.itemsize * weights,
@@ -37,12 +40,14 @@ class Conv:
         return {}
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-        weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
+        spacing = problem.spacing
+        weights = sampled_weights(kernel, problem.axes, problem.device, spacing)  # [*1, *taps, Cout, Cin/groups]
         axes = len(problem.axes)
         filters = weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1))  # [Cout, Cin/groups, *taps]
         stride = [_step(axis) for axis in problem.axes]
         x, padding = _padded(x, problem, stride)
-        return CONVS[axes](x, filters.to(x.dtype).contiguous(), bias, stride, padding, groups=problem.groups)
+        filters = filters.to(x.dtype).contiguous()
+        return CONVS[axes](x, filters, bias, stride, padding, spacing, problem.groups)
 
 
 def _step(axis: Axis) -> int:

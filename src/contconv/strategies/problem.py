@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
 import torch
@@ -29,6 +30,7 @@ class Problem:
     device: torch.device
     training: bool = False  # whether a gradient will be asked for
     memory_limit: int | None = None  # bytes beyond input, output and parameters
+    dilation: tuple[int, ...] = ()  # of the kernel, see `Problem.spacing`
 
     @property
     def in_size(self) -> tuple[int, ...]:
@@ -57,6 +59,13 @@ class Problem:
     def taps(self) -> int:
         """Neighbours of an output pixel."""
         return math.prod(axis.taps for axis in self.axes)
+
+    @property
+    def spacing(self) -> tuple[int, ...]:
+        """Every how many-th neighbour counts where there is one phase: a dilated filter on its own grid is sparse."""
+        dilation = self.dilation or (1,) * len(self.axes)
+        on_taps = [axis.residual == (Fraction(axis.taps - 1, 2),) for axis in self.axes]
+        return tuple(step if on else 1 for step, on in zip(dilation, on_taps, strict=True))
 
     @property
     def pixels(self) -> int:
