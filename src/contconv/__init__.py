@@ -1,7 +1,7 @@
 """Continuous convolution for PyTorch."""
 
 from contconv._version import __version__
-from contconv.conversion import convert, conversion_report
+from contconv.conversion import conversion_report, convert
 from contconv.explanation import Explanation, explain
 from contconv.functional import continuous_conv
 from contconv.grid import projected_grid

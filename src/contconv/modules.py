@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from contconv.discrete import discrete_layer, nearest_discrete_layer, nearest_strides, usual_size
 from contconv.functional import continuous_conv
 from contconv.grid import PADDING_MODES
 from contconv.kernels import DEFAULT_KERNEL, KERNELS, Kernel, as_kernel, check_channels, support, traits
@@ -156,6 +157,21 @@ class ContinuousConv(Resizing, nn.Module):
             padding_mode=self.padding_mode, antialias=self.antialias, strategy=self.strategy,
             memory_limit=self.memory_limit, kernel_size=self.kernel_size,
         )  # fmt: skip
+
+    def to_conv(self, scale: PerAxis | None = None, *, in_size: Size | None = None, lossy: bool = False) -> nn.Module:
+        """The discrete layer that this one is at a scale 1/k (by default its own), with a copy of its weights.
+
+        Which pixels a stride of k hits depends on the input size: it is exact for all sizes that have the same
+        remainder by k as `in_size`, which by default is none. At other scales there is no such layer, which an error
+        says, or with `lossy=True` a warning that says what is lost of the layer that comes nearest.
+        """
+        scales = self.scale if scale is None else exact_scales(scale, self.axes)
+        near = nearest_strides(scales) if lossy else scales
+        sizes = usual_size(near, self.scale, self.kernel_size) if in_size is None else exact_sizes(in_size, self.axes)
+        grid = self.resized(sizes, Override(near))
+        if near == scales:
+            return discrete_layer(self, sizes, grid)
+        return nearest_discrete_layer(self, sizes, self.resized(sizes, Override(scales)), grid)
 
     def __repr__(self) -> str:
         given = [str(self.in_channels), str(self.out_channels), f"kernel_size={_once(self.kernel_size)}"]

@@ -1,14 +1,18 @@
 """Continuous layers that are a given discrete one at its own scale, at every pixel of every input."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
-from contconv.conversion.geometry import Geometry, Spread, moved_grid, native_grid, resized_grid
+from contconv.conversion.geometry import Geometry, Spread, Windows, moved_grid, native_grid, resized_grid
 from contconv.kernels import TapKernel
 from contconv.modules import ContinuousConv, ContinuousConv1d, ContinuousConv2d, ContinuousConv3d
 from contconv.overrides import Override, Resize, Resizing
-from contconv.size import PerAxis, Size
+from contconv.size import PerAxis, Size, exact_scales
+
+CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class Converted(Resizing):
@@ -36,7 +40,12 @@ class ConvertedConv(Converted, ContinuousConv):
     kernel: TapKernel
 
     def __init__(
-        self, kernel: TapKernel, geometry: Sequence[Geometry], *, bias: Tensor | None = None, padding_mode: str = "zeros"
+        self,
+        kernel: TapKernel,
+        geometry: Sequence[Geometry],
+        *,
+        bias: Tensor | None = None,
+        padding_mode: str = "zeros",
     ) -> None:
         super().__init__(
             kernel.in_channels, kernel.out_channels, kernel.kernel_size, tuple(axis.scale for axis in geometry),
@@ -57,6 +66,35 @@ class ConvertedConv(Converted, ContinuousConv):
             return super().forward(x[None], scale=scale, size=size)[0]
         return super().forward(x, scale=scale, size=size)
 
+    def to_conv(self, scale: PerAxis | None = None, *, in_size: Size | None = None, lossy: bool = False) -> nn.Module:
+        """As of `ContinuousConv`; at its own scale it is the layer that it was made from, for every input size."""
+        original = self._original() if scale is None or exact_scales(scale, self.axes) == self.scale else None
+        return super().to_conv(scale, in_size=in_size, lossy=lossy) if original is None else original
+
+    def _original(self) -> nn.Module | None:
+        """The convolution with these taps and windows; None if PyTorch has none."""
+        axes = [axis for axis in self.geometry if isinstance(axis, Windows)]
+        padding = [(axis.left, axis.right) for axis in axes]
+        uneven = any(left != right for left, right in padding)
+        if len(axes) != self.axes or (uneven and not all(_pads_same(axis) for axis in axes)):
+            return None
+        return self._filled(
+            CONVS[self.axes], [axis.stride for axis in axes], "same" if uneven else tuple(left for left, _ in padding),
+            dilation=[axis.dilation for axis in axes], padding_mode=self.padding_mode,
+        )  # fmt: skip
+
+    def _filled(self, make: Callable[..., nn.Module], *given: object, **options: object) -> nn.Module:
+        """A discrete layer with a copy of these weights."""
+        layer = make(
+            self.in_channels, self.out_channels, self.kernel.taps, *given, groups=self.groups,
+            bias=self.bias is not None, device=self.weight.device, dtype=self.weight.dtype, **options,
+        )  # fmt: skip
+        with torch.no_grad():
+            layer.get_parameter("weight").copy_(self.weight)
+            if self.bias is not None:
+                layer.get_parameter("bias").copy_(self.bias)
+        return layer.train(self.training)
+
     def __repr__(self) -> str:
         given = [str(self.in_channels), str(self.out_channels), f"geometry={self.geometry}", f"kernel={self.kernel}"]
         if self.bias is None:
@@ -74,6 +112,13 @@ class ConvertedConvTranspose(ConvertedConv):
     @property
     def weight(self) -> Tensor:
         return transposed(self.kernel.weight, self.groups)
+
+    def _original(self) -> nn.Module:
+        axes = self.geometry
+        return self._filled(
+            TRANSPOSED[self.axes], [axis.stride for axis in axes], [axis.padding for axis in axes],
+            [axis.output_padding for axis in axes], dilation=[axis.dilation for axis in axes],
+        )  # fmt: skip
 
     def forward(
         self,
@@ -108,6 +153,10 @@ class ConvertedConvTranspose(ConvertedConv):
                 )
 
 
+def _pads_same(axis: Windows) -> bool:
+    return axis.stride == 1 and axis.left == axis.reach // 2 and axis.right == axis.reach - axis.left
+
+
 def transposed(weight: Tensor, groups: int) -> Tensor:
     """[A, B/groups, *k] -> [B, A/groups, *k], turned around: between a convolution's weight and a transposed one's."""
     grouped = weight.unflatten(0, (groups, weight.shape[0] // groups)).transpose(1, 2).flatten(0, 1)
@@ -136,13 +185,3 @@ class ConvertedConvTranspose2d(ConvertedConvTranspose, ContinuousConv2d):
 
 class ConvertedConvTranspose3d(ConvertedConvTranspose, ContinuousConv3d):
     __doc__ = ConvertedConv.__doc__
-
-
-CONVERTED: dict[tuple[int, bool], type[ConvertedConv]] = {
-    (1, False): ConvertedConv1d,
-    (2, False): ConvertedConv2d,
-    (3, False): ConvertedConv3d,
-    (1, True): ConvertedConvTranspose1d,
-    (2, True): ConvertedConvTranspose2d,
-    (3, True): ConvertedConvTranspose3d,
-}

@@ -81,8 +81,8 @@ def _own_behaviour(module: nn.Module, base: type[nn.Module]) -> list[str]:
         *module._backward_pre_hooks.values(),
     ]
     if hooks:
-        names = tuple(getattr(hook, "__name__", type(hook).__name__) for hook in hooks)
-        reasons.append(f"it has hooks ({', '.join(names)}), which would be lost: remove them first")
+        called = (getattr(hook, "__name__", type(hook).__name__) for hook in hooks)
+        reasons.append(f"it has hooks ({', '.join(called)}), which would be lost: remove them first")
     return reasons
 
 
@@ -166,10 +166,11 @@ def paddings(conv: _ConvNd) -> list[tuple[int, int]]:
 
 def spread_geometry(conv: _ConvNd) -> list[Geometry]:
     """Where the pixels of a transposed convolution go."""
+    pads = [left for left, _ in paddings(conv)]
     return [
         Spread(*axis)
-        for axis in zip(conv.kernel_size, conv.stride, conv.dilation, conv.padding, conv.output_padding, strict=True)
-    ]  # type: ignore[arg-type]
+        for axis in zip(conv.kernel_size, conv.stride, conv.dilation, pads, conv.output_padding, strict=True)
+    ]
 
 
 def pool_geometry(pool: nn.Module) -> list[Windows]:
@@ -183,4 +184,3 @@ def _per_axis(pool: nn.Module, name: str) -> tuple[int, ...]:
     axes = next(count for base, count in POOLS.items() if isinstance(pool, base))
     value = getattr(pool, name, 1)
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-

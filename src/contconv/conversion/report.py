@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+UNCHOSEN = "layers= does not choose them"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -36,11 +38,14 @@ class Report:
         return {"replaced": len(self.replaced), "kept": len(self.kept), "layers": [asdict(e) for e in self.entries]}
 
     def __str__(self) -> str:
-        lines = [f"{len(self.replaced)} layers replaced, {len(self.kept)} kept"]
-        width = max((len(_label(entry)) for entry in self.entries), default=0)
-        for entry in self.entries:
+        lines = [f"replaced: {len(self.replaced)}, kept: {len(self.kept)}"]
+        shown = [entry for entry in self.entries if entry.why != UNCHOSEN]
+        width = max((len(_label(entry)) for entry in shown), default=0)
+        for entry in shown:
             done = f"{entry.was} -> {entry.now}" if entry.now else f"{entry.was} kept"
             lines.append(f"  {_label(entry):<{width}}  {done}{': ' if entry.why else ''}{entry.why}")
+        if len(shown) < len(self.entries):
+            lines.append(f"  {len(self.entries) - len(shown)} others kept: {UNCHOSEN}")
         return "\n".join(lines)
 
 

@@ -42,8 +42,7 @@ def _by_item(modules: dict[str, nn.Module], item: object) -> dict[str, str]:
 
 
 def _is_meant(module: nn.Module, keyword: str) -> bool:
-    """"all" are all convolutions, and the poolings and upsamplings that change the size; "strided" only the latter."""
+    """ "all" are all convolutions, and the poolings and upsamplings that change the size; "strided" only the latter."""
     if not is_candidate(module):
         return False
     return is_resizing(module) or (keyword == "all" and not isinstance(module, (*POOLS, *UPSAMPLES)))
-

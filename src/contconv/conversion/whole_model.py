@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from contconv.conversion.layers import ConvertedConv
 from contconv.conversion.making import KERNELS, is_candidate, notes, twin, why_not
-from contconv.conversion.report import Entry, Report
+from contconv.conversion.report import UNCHOSEN, Entry, Report
 from contconv.conversion.selection import Layers, selected
 from contconv.overrides import Resizing, announced
 
@@ -36,7 +36,7 @@ def convert(
 
     >>> model = contconv.convert(nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU()))
     >>> print(contconv.conversion_report(model))
-    1 layers replaced, 0 kept
+    replaced: 1, kept: 0
       0  Conv2d -> ConvertedConv2d
     """
     same = tuple(same)
@@ -55,7 +55,7 @@ def convert(
     twins = {name: twin(modules[name], kernel, same) for name in meant if not against[name]}
     _tie(modules, twins)
     entries = tuple(
-        _entry(names[module], module, twins.get(name), against.get(name, ["layers= does not choose it"]))
+        _entry(names[module], module, twins.get(name), against.get(name, [UNCHOSEN]))
         for name, module in modules.items()
         if is_candidate(module) or isinstance(module, Resizing) or name in meant
     )
@@ -83,10 +83,14 @@ def _check(model: nn.Module, kernel: str) -> None:
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except RuntimeError as error:
-        raise ValueError(f"model cannot be copied ({error}): give inplace=True") from error
+    """A deep copy. Weights that hooks compute (weight_norm, pruning) are results, which deepcopy alone refuses."""
+    results = [
+        value
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    ]
+    return copy.deepcopy(model, {id(result): result.detach().clone() for result in results})
 
 
 def _names(model: nn.Module) -> dict[nn.Module, list[str]]:
@@ -133,7 +137,7 @@ def _kind(module: nn.Module) -> tuple[object, ...]:
 
 def _tie(modules: dict[str, nn.Module], twins: dict[str, nn.Module]) -> None:
     """Layers that shared a weight share the taps."""
-    taps: dict[int, nn.Parameter] = {}
+    taps: dict[int, Tensor] = {}
     for name, new in twins.items():
         weight = _weight_id(modules[name])
         if isinstance(new, ConvertedConv) and weight:

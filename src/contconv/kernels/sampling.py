@@ -49,7 +49,8 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
 def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device, spacing: tuple[int, ...]) -> Tensor:
     basis = _basis(kernel, axes, device)
     if any(step != 1 for step in spacing):
-        basis = basis[(..., *(slice(None, None, step) for step in spacing), slice(None))]
+        for number, step in enumerate(spacing, start=len(axes)):
+            basis = basis.index_select(number, torch.arange(0, basis.shape[number], step, device=basis.device))
     mixing = kernel.mixing.to(basis.dtype)
     kind = traits(kernel)
     if not kind.per_tap:
