@@ -2,6 +2,7 @@
 
 from contconv._version import __version__
 from contconv.conversion import conversion_report, convert
+from contconv.elastic import Plan, plan, scales
 from contconv.explanation import Explanation, explain
 from contconv.functional import continuous_conv
 from contconv.grid import projected_grid
@@ -20,6 +21,7 @@ __all__ = [
     "Kernel",
     "Lanczos",
     "Linear",
+    "Plan",
     "SplineKernel",
     "Table",
     "TapKernel",
@@ -29,6 +31,8 @@ __all__ = [
     "convert",
     "explain",
     "output_sizes",
+    "plan",
     "projected_grid",
     "sample_scales",
+    "scales",
 ]

@@ -26,7 +26,7 @@ from contconv.size import (
 from contconv.strategies import check_name
 
 
-class ContinuousConv(Resizing, nn.Module):
+class ContinuousConv(Resizing):
     """A convolution whose filter is a continuous function, and which therefore resizes by any factor.
 
     in_channels, out_channels, kernel_size, groups, bias, padding_mode: as in `nn.ConvNd`; there is no stride and no

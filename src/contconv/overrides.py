@@ -43,7 +43,7 @@ class Source(Protocol):
         """What this layer is asked to do with so many pixels; None: nothing."""
 
 
-class Resizing:
+class Resizing(nn.Module):
     """A layer with a grid: it has its own, and another one where a call or `contconv.scales` asks for it."""
 
     def native(self, in_size: Sequence[int]) -> Resize:
@@ -59,7 +59,6 @@ class Resizing:
         if scale is not None or size is not None:
             return self.resized(in_size, Override(scale, size))
         source = _source.get()
-        assert isinstance(self, nn.Module)
         override = None if source is None else source.override(self, tuple(in_size))
         return self.native(in_size) if override is None else self.resized(in_size, override)
 
@@ -78,6 +77,11 @@ def announce(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     source = _source.get()
     if source is not None:
         source.enter(model, args, kwargs)
+
+
+def current() -> Source | None:
+    """Who overrides here and now."""
+    return _source.get()
 
 
 @contextmanager

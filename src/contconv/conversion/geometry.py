@@ -5,7 +5,7 @@ at the layer's own scale once the grid is moved by `center`, which depends on th
 divide what there is, the last pixels are left out, on the right alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -125,13 +125,16 @@ def moved_grid(axes: Sequence[Geometry], in_size: Sequence[int], size: tuple[int
     return Resize(tuple(axis.scale for axis in axes), size, center)
 
 
-def resized_grid(native: Resize, to: Override) -> Resize:
+def resized_grid(own: Callable[[Sequence[int]], Resize], in_size: Sequence[int], to: Override) -> Resize:
     """The grid at another scale or size: the discrete layer's output, resized. Its middle stays where it was.
 
     `scale` alone makes ceil(scale / native scale * native size) pixels; `size` alone takes the scale at which they
     cover just what the native ones do.
     """
-    axes = len(native.scale)
+    axes = len(in_size)
+    if to.scale is not None and to.size is not None and to.center is not None:
+        return Resize(exact_scales(to.scale, axes), exact_sizes(to.size, axes), to.center)
+    native = own(in_size)
     center = native.center if to.center is None else to.center
     if to.size is None:
         scale = native.scale if to.scale is None else exact_scales(to.scale, axes)

@@ -24,7 +24,12 @@ class Converted(Resizing):
         return native_grid(self.geometry, tuple(in_size))
 
     def resized(self, in_size: Sequence[int], to: Override) -> Resize:
-        return resized_grid(self.native(in_size), to)
+        return resized_grid(self.native, in_size, to)
+
+    def is_native(self, in_size: Sequence[int], grid: Resize) -> bool:
+        """Whether this is the discrete layer's own grid; it has none for an input that is too small for it."""
+        sizes = tuple(axis.size(n) for axis, n in zip(self.geometry, in_size, strict=True))
+        return grid.size == sizes and grid == self.native(in_size)
 
 
 class ConvertedConv(Converted, ContinuousConv):
@@ -137,7 +142,7 @@ class ConvertedConvTranspose(ConvertedConv):
         wanted = tuple(int(n) for n in output_size)[-self.axes :]
         if scale is None and size is None:
             grid = self.resize(x.shape[2:])
-            if grid == self.native(x.shape[2:]):
+            if self.is_native(x.shape[2:], grid):
                 self._check_output_size(x.shape[2:], wanted)
                 return self._on_grid(x, moved_grid(self.geometry, x.shape[2:], wanted))
             return self._on_grid(x, Resize(grid.scale, wanted, grid.center))

@@ -18,7 +18,7 @@ from contconv.size import exact, per_axis
 Pool = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d | nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d
 
 
-class ConvertedPool(Converted, nn.Module):
+class ConvertedPool(Converted):
     """A pooling whose output can have any size: pooled at every pixel, then sampled linearly where the grid says.
 
     At its own scale it is the pooling itself. It has no parameters; give it a scale with `contconv.scales`.
@@ -33,13 +33,16 @@ class ConvertedPool(Converted, nn.Module):
         axes = len(self.geometry)
         in_size = x.shape[-axes:]
         grid = self.resize(in_size)
-        if grid == self.native(in_size):
+        if self.is_native(in_size, grid):
             return self.pool(x)
         if x.ndim == axes + 1:
             return self._sampled(x[None], grid)[0]
         return self._sampled(x, grid)
 
     def _sampled(self, x: Tensor, grid: Resize) -> Tensor:
+        if set(grid.size) == {1}:  # one window, of all that there is
+            whole = tuple(range(2, x.ndim))
+            return x.amax(whole, keepdim=True) if "Max" in type(self.pool).__name__ else x.mean(whole, keepdim=True)
         dense_pool = copy.copy(self.pool)
         dense_pool.stride, dense_pool.ceil_mode = 1, False
         dense = dense_pool(x)  # pixel i of it is the window that begins at i - left
@@ -52,7 +55,7 @@ class ConvertedPool(Converted, nn.Module):
         )
 
 
-class ConvertedUpsample(Resizing, nn.Module):
+class ConvertedUpsample(Resizing):
     """`nn.Upsample` to any size that its siblings have; at its own scale it is that module itself."""
 
     def __init__(self, upsample: nn.Upsample) -> None:
@@ -66,7 +69,7 @@ class ConvertedUpsample(Resizing, nn.Module):
         return Resize(scale, size, (Fraction(0),) * len(in_size))
 
     def resized(self, in_size: Sequence[int], to: Override) -> Resize:
-        return resized_grid(self.native(in_size), to)
+        return resized_grid(self.native, in_size, to)
 
     def forward(self, x: Tensor) -> Tensor:
         in_size = x.shape[2:]
