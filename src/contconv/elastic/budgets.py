@@ -65,7 +65,7 @@ def plan(
 
 
 def arguments(model: nn.Module, input_size: Size | Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
-    """What to run the model on: what was given, or noise of that size with as many channels as the model takes."""
+    """What to run the model on: what was given, or zeros of that size with as many channels as the model takes."""
     if isinstance(input_size, Tensor):
         return (input_size,)
     if isinstance(input_size, tuple) and any(True for _ in tensors(input_size)):
@@ -81,7 +81,7 @@ def arguments(model: nn.Module, input_size: Size | Tensor | tuple[Any, ...]) -> 
         )
     parameter = next(model.parameters())
     channels: Any = first.in_channels
-    return (torch.randn(1, channels, *sizes, dtype=parameter.dtype, device=parameter.device),)
+    return (torch.zeros(1, channels, *sizes, dtype=parameter.dtype, device=parameter.device),)
 
 
 def knobs(rehearsal: Rehearsal) -> list[str]:

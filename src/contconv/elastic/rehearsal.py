@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contconv.elastic.counting import Counter
 from contconv.elastic.following import Call, Follower
 from contconv.elastic.plans import Plan, Step
-from contconv.elastic.skeleton import WithoutNorms, example, skeleton, tensors, units
+from contconv.elastic.skeleton import example, skeleton, tensors, units
 from contconv.elastic.solving import Solution, solution
 from contconv.functional import planned
 from contconv.modules import ContinuousConv
@@ -31,7 +32,7 @@ class Rehearsal:
         self.input_sizes = tuple(tuple(t.shape[2:]) for t in tensors((args, kwargs)) if t.ndim >= 3)
         follower = Follower(self._model)
         follower.watch((self._args, self._kwargs))
-        with _explained("cannot be followed"), overriding(None), torch.no_grad(), WithoutNorms(), follower:
+        with _explained("cannot be followed"), overriding(None), torch.no_grad(), Counter(), follower:
             self._model(*self._args, **self._kwargs)
         self.trace = follower.trace
         self.calls: Sequence[Call] = self.trace.calls
@@ -79,15 +80,13 @@ class Rehearsal:
 
     def _run(self, ratios: Ratios) -> tuple[list[Step], int]:
         """The skeleton at the sizes that follow, and its multiply-adds."""
-        from torch.utils.flop_counter import FlopCounterMode
-
         calls, steps, macs = iter(self.calls), list[Step](), list[int]()
         for name, unit in self._units.items():
             unit.forward = _stand_in(name, unit, calls, ratios, steps, macs, name in self.fixed)
-        counter = FlopCounterMode(display=False)
-        with _explained("does not run at these scales"), overriding(None), torch.no_grad(), WithoutNorms(), counter:
+        counter = Counter()
+        with _explained("does not run at these scales"), overriding(None), torch.no_grad(), counter:
             self._model(*self._args, **self._kwargs)
-        return steps, counter.get_total_flops() // 2 + sum(macs)
+        return steps, counter.macs + sum(macs)
 
 
 def _stand_in(

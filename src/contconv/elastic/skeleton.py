@@ -6,13 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from contconv.overrides import Resizing
 
 Replace = Callable[[Tensor], Tensor]
-NORMS = (F.batch_norm, F.instance_norm, F.group_norm, F.layer_norm)
 
 
 def skeleton(model: nn.Module) -> nn.Module:
@@ -20,15 +17,6 @@ def skeleton(model: nn.Module) -> nn.Module:
     tensors = {id(t): t for module in model.modules() for t in _tensors_of(module)}
     memo: dict[int, Any] = {key: _meta(t) for key, t in tensors.items()}
     return copy.deepcopy(model, memo).eval()
-
-
-class WithoutNorms(TorchFunctionMode):
-    """Leaves out normalisations: they change no shape, and take long to say so."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in NORMS and args:
-            return args[0]
-        return func(*args, **(kwargs or {}))
 
 
 def _tensors_of(module: nn.Module) -> Iterator[Tensor]:
