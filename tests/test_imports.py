@@ -13,7 +13,7 @@ PACKAGE = Path(contconv.__file__).parent
 
 # A room imports only from the rooms on the lines before its own.
 ROOMS = [
-    ["_version"],
+    ["_version", "files"],
     ["size", "precision"],
     ["grid"],
     ["kernels"],
@@ -26,7 +26,6 @@ ROOMS = [
     ["conversion"],
     ["elastic"],
     ["fitting"],
-    ["files"],
     ["images", "plot"],
     ["models"],
     ["experiments"],

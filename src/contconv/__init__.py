@@ -1,7 +1,7 @@
 """Continuous convolution for PyTorch."""
 
 from contconv._version import __version__
-from contconv.conversion import conversion_report, convert
+from contconv.conversion import conversion_report, convert, load_converted, save_converted
 from contconv.elastic import Plan, plan, scales
 from contconv.explanation import Explanation, explain
 from contconv.functional import continuous_conv
@@ -30,9 +30,11 @@ __all__ = [
     "conversion_report",
     "convert",
     "explain",
+    "load_converted",
     "output_sizes",
     "plan",
     "projected_grid",
     "sample_scales",
+    "save_converted",
     "scales",
 ]

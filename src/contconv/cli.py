@@ -31,20 +31,23 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
 
     import tyro
 
-    from contconv.commands import experiment, explain, report, resize
+    from contconv.commands import convert, experiment, explain, report, resize
 
     command = tyro.cli(
         Annotated[experiment.Experiment, tyro.conf.subcommand("experiment")]
+        | Annotated[convert.Convert, tyro.conf.subcommand("convert")]
         | Annotated[explain.Explain, tyro.conf.subcommand("explain")]
         | Annotated[resize.Resize, tyro.conf.subcommand("resize")]
         | Annotated[report.Report, tyro.conf.subcommand("report")],
         prog="contconv",
-        description="Continuous convolution: run the paper's experiments, explain a layer, resize a picture.",
+        description="Continuous convolution: experiments, conversion of networks, explanations, resizing.",
         args=arguments,
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
     )
     if isinstance(command, experiment.Experiment):
         return experiment.obey(command)
+    if isinstance(command, convert.Convert):
+        return convert.obey(command)
     if isinstance(command, explain.Explain):
         return explain.obey(command)
     if isinstance(command, resize.Resize):

@@ -218,7 +218,7 @@ def test_bad_requests():
         contconv.convert(torch.jit.script(nn.Sequential(nn.Conv2d(1, 1, 1))))
     with pytest.raises(ValueError, match="has no report"):
         contconv.conversion_report(net)
-    with pytest.raises(ValueError, match="layers: block.1 cannot be converted: BatchNorm2d is none of"):
+    with pytest.raises(ValueError, match=r"layers: block\.1 cannot be converted: BatchNorm2d is none of"):
         contconv.convert(net, "block.1")
 
 

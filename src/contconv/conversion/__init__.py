@@ -11,6 +11,7 @@ from contconv.conversion.layers import (
 )
 from contconv.conversion.report import Entry, Report
 from contconv.conversion.resampling import ConvertedPool, ConvertedUpsample
+from contconv.conversion.stored import load_converted, load_weights, save_converted
 from contconv.conversion.whole_model import conversion_report, convert
 
 __all__ = [
@@ -27,4 +28,7 @@ __all__ = [
     "Report",
     "conversion_report",
     "convert",
+    "load_converted",
+    "load_weights",
+    "save_converted",
 ]

@@ -22,6 +22,7 @@ class Report:
     """`str()` of it is a table for people."""
 
     entries: tuple[Entry, ...]
+    kernel: str  # what fills in between the taps
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -35,7 +36,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"replaced": len(self.replaced), "kept": len(self.kept), "layers": [asdict(e) for e in self.entries]}
+        counts = {"replaced": len(self.replaced), "kept": len(self.kept), "kernel": self.kernel}
+        return {**counts, "layers": [asdict(entry) for entry in self.entries]}
 
     def __str__(self) -> str:
         lines = [f"replaced: {len(self.replaced)}, kept: {len(self.kept)}"]

@@ -60,7 +60,7 @@ def convert(
         if is_candidate(module) or isinstance(module, Resizing) or name in meant
     )
     model = _replaced(model, names, twins)
-    model._contconv_report = Report(entries)  # type: ignore[assignment]
+    model._contconv_report = Report(entries, kernel)  # type: ignore[assignment]
     announced(model)
     return model
 

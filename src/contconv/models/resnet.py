@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contconv.conversion import load_weights
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what published weights expect of the input's channels
 
 
@@ -87,11 +89,7 @@ def _loaded(model: ResNet, weights: Path | str | None) -> ResNet:
     """The model with the weights of a file, in evaluation mode; as it is without one."""
     if weights is None:
         return model
-    from safetensors.torch import load_file
-
-    # Old files do not have the counters, which evaluation does not need.
-    counters = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
-    model.load_state_dict(counters | load_file(weights))
+    load_weights(model, weights)
     return model.eval()
 
 
