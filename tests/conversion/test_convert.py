@@ -81,6 +81,19 @@ def test_twice_is_no_more_than_once():
     torch.testing.assert_close(again(X), net(X))
 
 
+def test_a_layer_that_was_kept_can_be_converted_later():
+    conv = contconv.convert(nn.Conv2d(3, 4, 3))
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(contconv.convert(conv, "all"), ConvertedConv2d)
+
+
+def test_conversion_in_inference_mode_can_be_trained():
+    with torch.inference_mode():
+        net = contconv.convert(Net())
+    net(X).sum().backward()
+    assert net.down.kernel.mixing.grad is not None
+
+
 def test_shared_modules_stay_shared():
     conv = nn.Conv2d(4, 4, 3, stride=2, padding=1)
     net = nn.Sequential(conv, nn.ReLU(), conv, nn.Sequential(conv))

@@ -185,8 +185,9 @@ def test_gradients_flow_at_every_scale():
 def test_a_module_that_is_called_twice():
     conv = nn.Conv2d(3, 3, 3, 2, 1)
     model = contconv.convert(nn.Sequential(conv, nn.ReLU(), conv))
-    with contconv.scales(model, {"0": 0.7}):
-        assert model(torch.zeros(1, 3, 32, 32)).shape[2:] == (16, 16)  # ceil(8 * 1.4 * 1.4)
+    for name in ("0", "2"):
+        with contconv.scales(model, {name: 0.7}):
+            assert model(torch.zeros(1, 3, 32, 32)).shape[2:] == (16, 16)  # ceil(8 * 1.4 * 1.4)
 
 
 class Awkward(nn.Module):
@@ -237,7 +238,7 @@ def test_bad_scales():
     with pytest.raises(ValueError, match="scale must be positive"), contconv.scales(model, {"down1": 0}):
         pass
     with (
-        pytest.raises(ValueError, match="one number is for the convolutions that shrink"),
+        pytest.raises(ValueError, match="one number is for convolutions that shrink"),
         contconv.scales(contconv.convert(nn.Sequential(nn.Conv2d(3, 3, 3)), "all"), 0.5),
     ):
         pass

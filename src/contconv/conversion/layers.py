@@ -1,6 +1,7 @@
 """Continuous layers that are a given discrete one at its own scale, at every pixel of every input."""
 
 from collections.abc import Callable, Sequence
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -21,14 +22,14 @@ class Converted(Resizing):
     geometry: tuple[Geometry, ...]
 
     def native(self, in_size: Sequence[int]) -> Resize:
-        return native_grid(self.geometry, tuple(in_size))
+        return native_grid(self.geometry, tuple(index(n) for n in in_size))  # not symbols, under torch.compile
 
     def resized(self, in_size: Sequence[int], to: Override) -> Resize:
         return resized_grid(self.native, in_size, to)
 
     def is_native(self, in_size: Sequence[int], grid: Resize) -> bool:
         """Whether this is the discrete layer's own grid; it has none for an input that is too small for it."""
-        sizes = tuple(axis.size(n) for axis, n in zip(self.geometry, in_size, strict=True))
+        sizes = tuple(axis.size(index(n)) for axis, n in zip(self.geometry, in_size, strict=True))
         return grid.size == sizes and grid == self.native(in_size)
 
 

@@ -19,6 +19,7 @@ from contconv.conversion.layers import (
 )
 from contconv.conversion.resampling import ConvertedPool, ConvertedUpsample
 from contconv.kernels import TapKernel
+from contconv.overrides import announce
 
 CONVS = {
     nn.Conv1d: ConvertedConv1d,
@@ -75,7 +76,7 @@ def _own_behaviour(module: nn.Module, base: type[nn.Module]) -> list[str]:
     if "forward" in vars(module):
         reasons.append("its forward was replaced on the instance")
     hooks = [
-        *(hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, WeightNorm)),
+        *(hook for hook in module._forward_pre_hooks.values() if not _is_understood(hook)),
         *module._forward_hooks.values(),
         *module._backward_hooks.values(),
         *module._backward_pre_hooks.values(),
@@ -84,6 +85,10 @@ def _own_behaviour(module: nn.Module, base: type[nn.Module]) -> list[str]:
         called = (getattr(hook, "__name__", type(hook).__name__) for hook in hooks)
         reasons.append(f"it has hooks ({', '.join(called)}), which would be lost: remove them first")
     return reasons
+
+
+def _is_understood(hook: object) -> bool:
+    return isinstance(hook, WeightNorm) or hook is announce
 
 
 def notes(module: nn.Module) -> str:

@@ -15,6 +15,7 @@ from contconv.conversion.selection import Layers, selected
 from contconv.overrides import Resizing, announced
 
 
+@torch.inference_mode(False)
 def convert(
     model: nn.Module,
     layers: Layers = "strided",

@@ -51,13 +51,12 @@ def plan(
         raise ValueError("plan: give either budget= or scales=")
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
-    layers = units(model)
-    if not layers:
+    if not units(model):
         raise ValueError("model has no continuous layers: use contconv.convert first")
     args = arguments(model, input_size)
     rehearsal = Rehearsal(model, args, {})
     if scales is not None:
-        return rehearsal.plan(rehearsal.ratios(named_scales(layers, scales)))
+        return rehearsal.plan(rehearsal.ratios(named_scales(model, scales)))
     assert budget is not None
     proposals = _proposals(model, args, rehearsal, float(exact_scale(budget, "budget")), unit)
     first, *others = proposals

@@ -10,7 +10,7 @@ from torch import nn
 
 from contconv.elastic.plans import Plan
 from contconv.elastic.rehearsal import Rehearsal
-from contconv.elastic.skeleton import tensors, units
+from contconv.elastic.skeleton import first_names, tensors, units
 from contconv.modules import ContinuousConv
 from contconv.overrides import Override, Source, announced, current, overriding
 from contconv.size import Number, PerAxis, exact_scales
@@ -53,7 +53,7 @@ class _Session:
         self._names = {id(layer): name for name, layer in layers.items()}
         self._fixed = isinstance(scales, Plan)
         self._plan: Plan | None = scales if isinstance(scales, Plan) else None
-        self._given = {} if isinstance(scales, Plan) else named_scales(layers, scales)
+        self._given = {} if isinstance(scales, Plan) else named_scales(model, scales)
         self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
         self._overrides = {} if self._plan is None else dict(self._plan.overrides)
 
@@ -87,27 +87,25 @@ class _Session:
         return None if scale is None else Override(scale)
 
 
-def named_scales(layers: Mapping[str, nn.Module], scales: Mapping[str, PerAxis] | Number) -> dict[str, PerAxis]:
-    """The scale of each layer that is meant, by its name; refuses what is meant by none."""
+def named_scales(model: nn.Module, scales: Mapping[str, PerAxis] | Number) -> dict[str, PerAxis]:
+    """The scale of each layer that is meant, by its first name; refuses what is meant by none."""
     if not isinstance(scales, Mapping):
-        shrinking = {name for name, layer in layers.items() if _shrinks(layer)}
+        shrinking = [name for name, layer in units(model).items() if _shrinks(layer)]
         if not shrinking:
-            raise ValueError(
-                "scales: one number is for the convolutions that shrink, and the model has none: give names"
-            )
+            raise ValueError("scales: one number is for convolutions that shrink, and the model has none: give names")
         return dict.fromkeys(shrinking, scales)
+    first = first_names(model)
     found: dict[str, PerAxis] = {}
     for pattern, scale in scales.items():
-        names = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
+        names = [name for name in first if name == pattern or fnmatchcase(name, pattern)]
         if not names:
-            near = difflib.get_close_matches(pattern, layers, n=3) or list(layers)[:3]
+            near = difflib.get_close_matches(pattern, first, n=3) or list(first)[:3]
             raise ValueError(
                 f"scales: the model has no continuous layer {pattern!r}; it has {', '.join(map(repr, near)) or 'none'}"
-                f"{' ...' if len(near) < len(layers) else ''}"
+                f"{' ...' if len(near) < len(first) else ''}"
             )
-        for name in names:
-            exact_scales(scale, len(scale) if isinstance(scale, Sequence) else 1)
-            found[name] = scale
+        exact_scales(scale, len(scale) if isinstance(scale, Sequence) else 1)
+        found |= dict.fromkeys((first[name] for name in names), scale)
     return found
 
 

@@ -34,6 +34,13 @@ def units(model: nn.Module) -> dict[str, Resizing]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Resizing)}
 
 
+def first_names(model: nn.Module) -> dict[str, str]:
+    """All names of these layers -> the first name of each; a layer that is in several places has several."""
+    first = {id(unit): name for name, unit in units(model).items()}
+    everywhere = model.named_modules(remove_duplicate=False)
+    return {name: first[id(module)] for name, module in everywhere if id(module) in first}
+
+
 def mapped(value: Any, change: Replace) -> Any:
     """The arguments of a call with every tensor in them changed."""
     if isinstance(value, Tensor):
