@@ -146,10 +146,14 @@ class ContinuousConv(Resizing):
         return self._on_grid(x, self.resize(x.shape[2:], scale=scale, size=size))
 
     def _check_shape(self, x: Tensor) -> None:
-        if isinstance(x, Tensor) and x.ndim == self.axes + 2 and x.shape[1] != self.in_channels:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+        if x.ndim == self.axes + 2 and x.shape[1] != self.in_channels:
             raise ValueError(f"x must have in_channels={self.in_channels} channels, got shape {tuple(x.shape)}")
-        if isinstance(x, Tensor) and x.ndim != self.axes + 2:
+        if x.ndim != self.axes + 2:
             raise ValueError(f"x must be [N, C, *in] with {self.axes} spatial axes, got shape {tuple(x.shape)}")
+        if 0 in x.shape[1:]:
+            raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
 
     def _on_grid(self, x: Tensor, grid: Resize) -> Tensor:
         return continuous_conv(

@@ -229,5 +229,7 @@ def test_poolings_at_another_scale_pool():
 
 
 def test_too_small_an_input_is_refused():
+    with pytest.raises(ValueError, match="at least one channel and one pixel"):
+        twin(nn.Conv2d(1, 1, 1))(torch.zeros(1, 1, 0, 9), size=(3, 3))
     with pytest.raises(ValueError, match="too few for the layer"):
         twin(nn.Conv2d(1, 1, 5))(torch.zeros(1, 1, 4, 9))
