@@ -14,6 +14,7 @@ from contconv.kernels import Kernel, traits
 from contconv.kernels.sampling import sampled_weights
 from contconv.overrides import Resize
 from contconv.size import plain
+from contconv.strategies.conv import one_filter
 from contconv.strategies.problem import Problem
 
 CONVS: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -49,13 +50,13 @@ def discrete_layer(layer: Layer, in_size: Sequence[int], grid: Resize) -> nn.Mod
             f"each with a filter of its own, and a convolution has one: only 1/k has one phase; lossy=True gives the "
             f"nearest"
         )
-    weight = _filter(layer, problem)
+    weight, dilation = _filter(layer, problem)
     strides = [axis.scale.denominator for axis in problem.axes]
     pads = [(-axis.first[0], axis.first[-1] + axis.taps - axis.in_size) for axis in problem.axes]
     symmetric = all(_is_symmetric(axis, stride) for axis, stride in zip(problem.axes, strides, strict=True))
     conv = CONVS[len(strides)](
         layer.in_channels, weight.shape[0], tuple(weight.shape[2:]), tuple(strides),
-        tuple(left for left, _ in pads) if symmetric else 0, problem.spacing, layer.in_channels // weight.shape[1],
+        tuple(left for left, _ in pads) if symmetric else 0, dilation, layer.in_channels // weight.shape[1],
         layer.bias is not None, layer.padding_mode if symmetric else "zeros", weight.device, weight.dtype,
     )  # fmt: skip
     with torch.no_grad():
@@ -102,15 +103,14 @@ def _problem(layer: Layer, in_size: Sequence[int], grid: Resize) -> Problem:
     )  # fmt: skip
 
 
-def _filter(layer: Layer, problem: Problem) -> Tensor:
-    """[Cout, Cin/groups, *taps]."""
-    axes = len(problem.axes)
+def _filter(layer: Layer, problem: Problem) -> tuple[Tensor, tuple[int, ...]]:
+    """[Cout, Cin/groups, *taps] and its dilation."""
     with torch.no_grad():
-        weights = sampled_weights(layer.kernel, problem.axes, problem.device, problem.spacing)
-        weight = weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1)).to(problem.dtype)
+        weight, dilation = one_filter(layer.kernel, problem)
+    weight = weight.to(problem.dtype)
     if traits(layer.kernel).channelwise:
-        return weight.expand(layer.in_channels, 1, *weight.shape[2:])
-    return weight
+        weight = weight.expand(layer.in_channels, 1, *weight.shape[2:])
+    return weight, dilation
 
 
 def _is_symmetric(axis: Axis, stride: int) -> bool:

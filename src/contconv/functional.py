@@ -97,7 +97,7 @@ def planned(
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
         kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit,
-        dilation_of(kernel, len(axes)),
+        dilation_of(kernel),
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def test_conversion_in_inference_mode_can_be_trained():
     with torch.inference_mode():
         net = contconv.convert(Net())
     net(X).sum().backward()
-    assert net.down.kernel.mixing.grad is not None
+    assert net.down.weight.grad is not None
 
 
 def test_shared_modules_stay_shared():
@@ -111,7 +111,7 @@ def test_tied_weights_stay_tied():
     net[1].weight = net[0].weight
     net[1].bias = net[0].bias
     converted = contconv.convert(net)
-    assert converted[0].kernel.mixing is converted[1].kernel.mixing
+    assert converted[0].kernel.weight is converted[1].kernel.weight
     assert converted[0].bias is converted[1].bias
     kept = contconv.conversion_report(contconv.convert(net, lambda name, module: name == "0")).kept
     assert "shared with '1'" in kept["0"]
@@ -131,9 +131,9 @@ def test_modes_gradients_and_types_are_kept():
     net.up.bias.requires_grad_(False)
     converted = contconv.convert(net)
     assert not any(module.training for module in converted.modules())
-    assert not converted.down.kernel.mixing.requires_grad
+    assert not converted.down.weight.requires_grad
     assert converted.down.bias.requires_grad
-    assert converted.up.kernel.mixing.requires_grad
+    assert converted.up.weight.requires_grad
     assert not converted.up.bias.requires_grad
     assert {p.dtype for p in converted.parameters()} == {torch.float64}
     assert sum(p.numel() for p in converted.parameters()) == sum(p.numel() for p in net.parameters())
@@ -150,8 +150,8 @@ def test_parametrized_layers_are_evaluated(normalise):
     with torch.no_grad():
         torch.testing.assert_close(converted(x), net(x))
     assert "parametrization" in contconv.conversion_report(converted).entries[0].why
-    assert isinstance(converted[0].kernel.mixing, nn.Parameter)
-    assert converted[0].kernel.mixing.requires_grad
+    assert isinstance(converted[0].weight, nn.Parameter)
+    assert converted[0].weight.requires_grad
 
 
 class OwnForward(nn.Conv2d):

@@ -36,7 +36,7 @@ class Converted(Resizing):
 class ConvertedConv(Converted, ContinuousConv):
     """A trained convolution, made continuous: `layer(x)` is the convolution, `layer(x, scale=...)` its output resized.
 
-    Its parameters are the convolution's: `kernel.mixing` has the taps, `weight` shows them in their old shape. At
+    Its parameters are the convolution's: `kernel.weight`, which a transposed one shows in its old shape as `weight`. At
     another scale the middle of the output stays where the convolution has it, so its features do not move.
 
     kernel: the taps.

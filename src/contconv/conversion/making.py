@@ -121,7 +121,7 @@ def _conv_twin(conv: _ConvNd, interpolation: str, same: bool) -> nn.Module:
         transposed(weight, conv.groups) if spread else weight, groups=conv.groups, dilation=conv.dilation,
         density=conv.stride if spread else 1, interpolation=interpolation,
     )  # fmt: skip
-    tap_kernel.mixing.requires_grad_(any(p.requires_grad for p in conv.parameters() if p is not conv.bias))
+    tap_kernel.weight.requires_grad_(any(p.requires_grad for p in conv.parameters() if p is not conv.bias))
     base = _base(conv)
     assert base is not None
     geometry = spread_geometry(conv) if spread else conv_geometry(conv, same)

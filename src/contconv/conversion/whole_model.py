@@ -138,11 +138,11 @@ def _kind(module: nn.Module) -> tuple[object, ...]:
 
 def _tie(modules: dict[str, nn.Module], twins: dict[str, nn.Module]) -> None:
     """Layers that shared a weight share the taps."""
-    taps: dict[int, Tensor] = {}
+    taps: dict[int, nn.Parameter] = {}
     for name, new in twins.items():
         weight = _weight_id(modules[name])
         if isinstance(new, ConvertedConv) and weight:
-            new.kernel.mixing = taps.setdefault(weight, new.kernel.mixing)
+            new.kernel.weight = taps.setdefault(weight, new.kernel.weight)
 
 
 def _entry(names: list[str], module: nn.Module, new: nn.Module | None, against: list[str]) -> Entry:

@@ -147,7 +147,7 @@ def _macs(layer: ContinuousConv, in_size: tuple[int, ...], grid: Resize) -> int:
         scale=grid.scale, size=grid.size, center=grid.center,
         padding_mode=layer.padding_mode, antialias=layer.antialias, kernel_size=layer.kernel_size,
     )  # fmt: skip
-    taps = prod(-(-axis.taps // step) for axis, step in zip(problem.axes, problem.spacing, strict=True))
+    taps = problem.basis_functions if problem.on_taps else problem.taps
     return problem.outputs * taps * problem.weights
 
 

@@ -17,12 +17,10 @@ def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) ->
     return remembered(kernel, ("basis", plan, device), lambda: _basis(kernel, plan, device))
 
 
-def sampled_weights(
-    kernel: Kernel, axes: Sequence[Axis], device: torch.device, spacing: tuple[int, ...] = ()
-) -> Tensor:
-    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan, or every `spacing`-th."""
+def sampled_weights(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
+    """[*phases, *taps, Cout, Cin/groups] the kernel at every displacement of the plan."""
     plan = tuple(axes)
-    return remembered(kernel, ("weights", plan, device, spacing), lambda: _weights(kernel, plan, device, spacing))
+    return remembered(kernel, ("weights", plan, device), lambda: _weights(kernel, plan, device))
 
 
 def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
@@ -46,11 +44,8 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
     return basis
 
 
-def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device, spacing: tuple[int, ...]) -> Tensor:
+def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
     basis = _basis(kernel, axes, device)
-    if any(step != 1 for step in spacing):
-        for number, step in enumerate(spacing, start=len(axes)):
-            basis = basis.index_select(number, torch.arange(0, basis.shape[number], step, device=basis.device))
     mixing = kernel.mixing.to(basis.dtype)
     kind = traits(kernel)
     if not kind.per_tap:

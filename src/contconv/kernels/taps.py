@@ -1,4 +1,4 @@
-"""The taps of a trained convolution as a continuous kernel: its parameters *are* the taps, bit for bit."""
+"""The weight of a trained convolution as a continuous kernel: its parameter *is* that weight, bit for bit."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ POLE = math.sqrt(3) - 2  # from one pixel to the next, the cardinal spline chang
 
 
 class TapKernel(LearnedKernel):
-    """W(d) = sum over taps j of taps_j * prod over axes of eta(density * d - dilation * x_j), x_j = (k-1)/2 - j.
+    """W(d) = sum over taps j of weight_j * prod over axes of eta(density * d - dilation * x_j), x_j = (k-1)/2 - j.
 
     eta is the cubic spline that is 1 at 0 and 0 at every other integer ("spline"), or 1 on the pixel around 0
     ("nearest"). On the grid of the convolution that the taps come from, W is exactly the taps, zero between them.
@@ -53,8 +53,8 @@ class TapKernel(LearnedKernel):
         self.density = densities
         self.dilation = dilations
         self.interpolation = interpolation
-        shape = (math.prod(self.taps), out_channels, in_channels // groups)
-        self.mixing = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        shape = (out_channels, in_channels // groups, *self.taps)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     @classmethod
@@ -67,20 +67,19 @@ class TapKernel(LearnedKernel):
             per_group * groups, out_channels, count, groups=groups, density=density, dilation=dilation,
             interpolation=interpolation, device="meta",
         )  # fmt: skip
-        mixing = taps.detach().flatten(2).movedim(-1, 0).clone(memory_format=torch.contiguous_format)
-        kernel.mixing = nn.Parameter(mixing, taps.requires_grad)
+        kernel.weight = nn.Parameter(taps.detach().clone(memory_format=torch.contiguous_format), taps.requires_grad)
         return kernel
 
     def reset_parameters(self) -> None:
         """Taps with the variance that those of the convolution would start with."""
         variance = initial_variance(self.init, self.in_channels, self.out_channels, self.taps, self.groups)
         with torch.no_grad():
-            self.mixing.normal_(std=variance**0.5)
+            self.weight.normal_(std=variance**0.5)
 
     @property
-    def weight(self) -> Tensor:
-        """[Cout, Cin/groups, *k] the taps as a convolution has them."""
-        return self.mixing.movedim(0, -1).unflatten(-1, self.taps)
+    def mixing(self) -> Tensor:  # type: ignore[override]
+        """[R, Cout, Cin/groups]."""
+        return self.weight.flatten(2).movedim(-1, 0)
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]: the products over the axes, row-major."""
@@ -129,8 +128,6 @@ def _beyond(u: Tensor, density: int) -> Tensor:
     return cardinal(u + density) + cardinal(u + 2 * density) / (1 - POLE**density)
 
 
-def dilation_of(kernel: nn.Module, axes: int) -> tuple[int, ...]:
-    """Every how many-th pixel has a tap on the kernel's own grid; between them it vanishes there."""
-    if not isinstance(kernel, TapKernel):
-        return (1,) * axes
-    return tuple(k if s == 1 else 1 for k, s in zip(kernel.dilation, kernel.density, strict=True))
+def dilation_of(kernel: nn.Module) -> tuple[int, ...] | None:
+    """The dilation of the convolution that the kernel is on the grid of its taps; None if it is none there."""
+    return kernel.dilation if isinstance(kernel, TapKernel) and set(kernel.density) == {1} else None

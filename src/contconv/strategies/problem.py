@@ -30,7 +30,7 @@ class Problem:
     device: torch.device
     training: bool = False  # whether a gradient will be asked for
     memory_limit: int | None = None  # bytes beyond input, output and parameters
-    dilation: tuple[int, ...] = ()  # of the kernel, see `Problem.spacing`
+    dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
 
     @property
     def in_size(self) -> tuple[int, ...]:
@@ -61,11 +61,10 @@ class Problem:
         return math.prod(axis.taps for axis in self.axes)
 
     @property
-    def spacing(self) -> tuple[int, ...]:
-        """Every how many-th neighbour counts where there is one phase: a dilated filter on its own grid is sparse."""
-        dilation = self.dilation or (1,) * len(self.axes)
-        on_taps = [axis.residual == (Fraction(axis.taps - 1, 2),) for axis in self.axes]
-        return tuple(step if on else 1 for step, on in zip(dilation, on_taps, strict=True))
+    def on_taps(self) -> bool:
+        """Whether every output pixel sees the taps themselves, of a kernel that has some, and nothing between them."""
+        middles = ((Fraction(axis.taps - 1, 2),) for axis in self.axes)
+        return self.dilation is not None and all(a.residual == m for a, m in zip(self.axes, middles, strict=True))
 
     @property
     def pixels(self) -> int:
