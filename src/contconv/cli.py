@@ -34,16 +34,17 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
 
     import tyro
 
-    from contconv.commands import cifar, experiment, explain, report, resize
+    from contconv.commands import cifar, convert, experiment, explain, report, resize
 
     command = tyro.cli(
         Annotated[experiment.Experiment, tyro.conf.subcommand("experiment")]
+        | Annotated[convert.Convert, tyro.conf.subcommand("convert")]
         | Annotated[explain.Explain, tyro.conf.subcommand("explain")]
         | Annotated[resize.Resize, tyro.conf.subcommand("resize")]
         | Annotated[report.Report, tyro.conf.subcommand("report")]
         | Annotated[cifar.Cifar, tyro.conf.subcommand("cifar")],
         prog="contconv",
-        description="Continuous convolution: the paper's experiments and networks, layers explained, pictures resized.",
+        description="Continuous convolution: the paper's experiments and networks, conversion, pictures resized.",
         args=arguments,
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
     )
@@ -51,6 +52,8 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
         return cifar.obey(command)
     if isinstance(command, experiment.Experiment):
         return experiment.obey(command)
+    if isinstance(command, convert.Convert):
+        return convert.obey(command)
     if isinstance(command, explain.Explain):
         return explain.obey(command)
     if isinstance(command, resize.Resize):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contconv.scales import Scales, sample_scales
+from contconv.sequences import Scales, sample_scales
 from contconv.size import Number, PerAxis, exact_size
 
 LayerScales = Sequence[PerAxis]  # one for each layer, as the model takes them

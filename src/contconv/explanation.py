@@ -68,9 +68,10 @@ def explain(
         raise ValueError(
             f"x must be [N, {layer.in_channels}, *in] with {layer.axes} spatial axes, got shape {tuple(shape)}"
         )
+    grid = layer.resize(shape[2:], scale=scale, size=size)
     problem = planned(
-        shape, layer.kernel, scale=layer.scale if scale is None and size is None else scale, size=size,
-        padding_mode=layer.padding_mode, antialias=layer.antialias, center=layer.center, kernel_size=layer.kernel_size,
+        shape, layer.kernel, scale=grid.scale, size=grid.size, center=grid.center,
+        padding_mode=layer.padding_mode, antialias=layer.antialias, kernel_size=layer.kernel_size,
         memory_limit=layer.memory_limit, training=torch.is_grad_enabled(), dtype=dtype, device=device,
     )  # fmt: skip
     reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
-from contconv.kernels import Kernel, as_kernel, support, traits
+from contconv.kernels import Kernel, as_kernel, dilation_of, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
@@ -97,6 +97,7 @@ def planned(
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
         kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit,
+        dilation_of(kernel),
     )  # fmt: skip
 
 

@@ -1,18 +1,32 @@
 """The layers: ContinuousConv1d, ContinuousConv2d, ContinuousConv3d."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from contconv.discrete import discrete_layer, nearest_discrete_layer, nearest_strides, usual_size
 from contconv.functional import continuous_conv
 from contconv.grid import PADDING_MODES
 from contconv.kernels import DEFAULT_KERNEL, KERNELS, Kernel, as_kernel, check_channels, support, traits
-from contconv.size import Number, PerAxis, Size, exact, exact_scales, exact_size, exact_sizes, per_axis, plain
+from contconv.overrides import Override, Resize, Resizing
+from contconv.size import (
+    Number,
+    PerAxis,
+    Size,
+    exact,
+    exact_scales,
+    exact_size,
+    exact_sizes,
+    per_axis,
+    plain,
+    scales_and_sizes,
+)
 from contconv.strategies import check_name
 
 
-class ContinuousConv(nn.Module):
+class ContinuousConv(Resizing):
     """A convolution whose filter is a continuous function, and which therefore resizes by any factor.
 
     in_channels, out_channels, kernel_size, groups, bias, padding_mode: as in `nn.ConvNd`; there is no stride and no
@@ -119,17 +133,49 @@ class ContinuousConv(nn.Module):
             bound = 1 / math.sqrt(self.in_channels // self.groups * math.prod(self.kernel_size))
             nn.init.uniform_(self.bias, -bound, bound)
 
+    def native(self, in_size: Sequence[int]) -> Resize:
+        return Resize(*scales_and_sizes(in_size, self.scale, None), self.center)
+
+    def resized(self, in_size: Sequence[int], to: Override) -> Resize:
+        center = self.center if to.center is None else to.center
+        return Resize(*scales_and_sizes(in_size, to.scale, to.size), center)
+
     def forward(self, x: Tensor, *, scale: PerAxis | None = None, size: Size | None = None) -> Tensor:
         """x: [N, Cin, *in] -> [N, Cout, *out], by this call's `scale` and/or `size`, or the layer's own scale."""
-        if isinstance(x, Tensor) and x.ndim == self.axes + 2 and x.shape[1] != self.in_channels:
+        self._check_shape(x)
+        return self._on_grid(x, self.resize(x.shape[2:], scale=scale, size=size))
+
+    def _check_shape(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+        if x.ndim == self.axes + 2 and x.shape[1] != self.in_channels:
             raise ValueError(f"x must have in_channels={self.in_channels} channels, got shape {tuple(x.shape)}")
-        if isinstance(x, Tensor) and x.ndim != self.axes + 2:
+        if x.ndim != self.axes + 2:
             raise ValueError(f"x must be [N, C, *in] with {self.axes} spatial axes, got shape {tuple(x.shape)}")
+        if 0 in x.shape[1:]:
+            raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
+
+    def _on_grid(self, x: Tensor, grid: Resize) -> Tensor:
         return continuous_conv(
-            x, self.kernel, self.bias, scale=self.scale if scale is None and size is None else scale, size=size,
-            padding_mode=self.padding_mode, antialias=self.antialias, center=self.center, strategy=self.strategy,
+            x, self.kernel, self.bias, scale=grid.scale, size=grid.size, center=grid.center,
+            padding_mode=self.padding_mode, antialias=self.antialias, strategy=self.strategy,
             memory_limit=self.memory_limit, kernel_size=self.kernel_size,
         )  # fmt: skip
+
+    def to_conv(self, scale: PerAxis | None = None, *, in_size: Size | None = None, lossy: bool = False) -> nn.Module:
+        """The discrete layer that this one is at a scale 1/k (by default its own), with a copy of its weights.
+
+        Which pixels a stride of k hits depends on the input size: it is exact for all sizes that have the same
+        remainder by k as `in_size`, which by default is none. At other scales there is no such layer, which an error
+        says, or with `lossy=True` a warning that says what is lost of the layer that comes nearest.
+        """
+        scales = self.scale if scale is None else exact_scales(scale, self.axes)
+        near = nearest_strides(scales) if lossy else scales
+        sizes = usual_size(near, self.scale, self.kernel_size) if in_size is None else exact_sizes(in_size, self.axes)
+        grid = self.resized(sizes, Override(near))
+        if near == scales:
+            return discrete_layer(self, sizes, grid)
+        return nearest_discrete_layer(self, sizes, self.resized(sizes, Override(scales)), grid)
 
     def __repr__(self) -> str:
         given = [str(self.in_channels), str(self.out_channels), f"kernel_size={_once(self.kernel_size)}"]

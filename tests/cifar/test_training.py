@@ -20,7 +20,7 @@ from contconv.cifar.log import rows
 from contconv.cifar.recipe import PAPER, SHORT, Recipe, learning_rate, optimizer, recipe
 from contconv.cifar.training import scales_of
 from contconv.models.networks import Network, build, load_weights
-from contconv.scales import output_sizes
+from contconv.sequences import output_sizes
 
 SCRIPT = Path(__file__).parent / "synthetic.py"
 CONVNET = Network("convnet", width=4, hidden=16)

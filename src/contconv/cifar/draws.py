@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contconv.models.ccnet import STEPS, TARGET
-from contconv.scales import Scales, sample_scales
+from contconv.sequences import Scales, sample_scales
 
 
 def generator(seed: int, purpose: str, number: int = 0) -> torch.Generator:

@@ -18,7 +18,7 @@ from contconv.cifar.recipe import Config, learning_rate, optimizer
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
 from contconv.models.networks import build, save_weights
-from contconv.scales import Scales
+from contconv.sequences import Scales
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

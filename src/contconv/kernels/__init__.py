@@ -8,6 +8,7 @@ from contconv.kernels.fixed import Cubic, FixedKernel, Gaussian, Lanczos, Linear
 from contconv.kernels.internal_net import InternalNet
 from contconv.kernels.spline import SplineKernel
 from contconv.kernels.table import Table
+from contconv.kernels.taps import TapKernel, dilation_of
 
 # Learned kernels, by the name that a layer's `kernel=` takes; each is made with
 # (in_channels, out_channels, kernel_size, *, groups, device, dtype).
@@ -38,8 +39,10 @@ __all__ = [
     "Linear",
     "SplineKernel",
     "Table",
+    "TapKernel",
     "as_kernel",
     "check_channels",
+    "dilation_of",
     "support",
     "traits",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from contconv.kernels import Kernel
 from contconv.models.architecture import SHRINK, Head, PaddingMode, layers
 from contconv.modules import ContinuousConv2d
-from contconv.scales import Scales, output_sizes
+from contconv.sequences import Scales, output_sizes
 from contconv.size import PerAxis, exact, exact_scales
 
 KernelChoice = str | Callable[[int, int, tuple[int, int]], Kernel]

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.grid import Axis
-from contconv.kernels import Kernel
+from contconv.kernels import Kernel, TapKernel
 from contconv.kernels.sampling import sampled_weights
 from contconv.size import plain
 from contconv.strategies.padding import extended
@@ -24,6 +24,8 @@ class Conv:
         ]
 
     def cost(self, problem: Problem) -> Cost:
+        if problem.on_taps:
+            return Cost(problem.batch * problem.outputs * problem.basis_functions * problem.weights, 0)
         weights = problem.taps * problem.weights
         return Cost(
             macs=(problem.batch * problem.outputs + problem.basis_functions) * weights,
@@ -37,12 +39,21 @@ class Conv:
         return {}
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-        weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
-        axes = len(problem.axes)
-        filters = weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1))  # [Cout, Cin/groups, *taps]
+        filters, dilation = one_filter(kernel, problem)
         stride = [_step(axis) for axis in problem.axes]
         x, padding = _padded(x, problem, stride)
-        return CONVS[axes](x, filters.to(x.dtype).contiguous(), bias, stride, padding, groups=problem.groups)
+        filters = filters.to(x.dtype).contiguous()
+        return CONVS[len(stride)](x, filters, bias, stride, padding, dilation, problem.groups)
+
+
+def one_filter(kernel: Kernel, problem: Problem) -> tuple[Tensor, tuple[int, ...]]:
+    """The filter [Cout, Cin/groups, *taps] of a problem of one phase, and its dilation."""
+    axes = len(problem.axes)
+    if problem.on_taps:
+        assert isinstance(kernel, TapKernel)
+        return kernel.weight, kernel.dilation
+    weights = sampled_weights(kernel, problem.axes, problem.device)  # [*1, *taps, Cout, Cin/groups]
+    return weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1)), (1,) * axes
 
 
 def _step(axis: Axis) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
 import torch
@@ -29,6 +30,7 @@ class Problem:
     device: torch.device
     training: bool = False  # whether a gradient will be asked for
     memory_limit: int | None = None  # bytes beyond input, output and parameters
+    dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
 
     @property
     def in_size(self) -> tuple[int, ...]:
@@ -57,6 +59,12 @@ class Problem:
     def taps(self) -> int:
         """Neighbours of an output pixel."""
         return math.prod(axis.taps for axis in self.axes)
+
+    @property
+    def on_taps(self) -> bool:
+        """Whether every output pixel sees the taps themselves, of a kernel that has some, and nothing between them."""
+        middles = ((Fraction(axis.taps - 1, 2),) for axis in self.axes)
+        return self.dilation is not None and all(a.residual == m for a, m in zip(self.axes, middles, strict=True))
 
     @property
     def pixels(self) -> int:

@@ -6,7 +6,7 @@ from math import prod
 import pytest
 import torch
 
-from contconv.scales import output_sizes, sample_scales
+from contconv.sequences import output_sizes, sample_scales
 
 F = Fraction
 
