@@ -64,9 +64,9 @@ def channels_last(model: nn.Module) -> nn.Module:
     return model
 
 
-def save_weights(path: Path, model: nn.Module, network: Network) -> None:
+def save_weights(path: Path | str, model: nn.Module, network: Network) -> None:
     """Weights and the network's description in one safetensors file, whole or not at all."""
-    write_tensors(path, {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}, network)
+    write_tensors(Path(path), {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}, network)
 
 
 def write_tensors(path: Path, state: dict[str, Tensor], network: Network, **more: str) -> None:
@@ -76,9 +76,9 @@ def write_tensors(path: Path, state: dict[str, Tensor], network: Network, **more
     files.write(path, lambda partial: put(content, partial, {"network": json.dumps(asdict(network)), **more}))
 
 
-def load_weights(path: Path) -> tuple[nn.Module, Network]:
+def load_weights(path: Path | str) -> tuple[nn.Module, Network]:
     """The network that `save_weights` saved, in evaluation mode and float32."""
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = read_tensors(Path(path))
     if "network" not in metadata:
         raise ValueError(f"{path} does not say which network it is: it was not written by contconv")
     network = Network(**json.loads(metadata["network"]))
