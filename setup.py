@@ -1,7 +1,8 @@
 """Builds the native CPU kernel where there is a compiler; everything else is in pyproject.toml.
 
 The kernel is compiled once for each instruction set and the best one is picked at run time, so a wheel does not
-depend on the machine that built it. `CONTCONV_SANITIZE=1` builds with AddressSanitizer and UBSan instead.
+depend on the machine that built it. `CONTCONV_SANITIZE=1` builds with AddressSanitizer and UBSan instead, and
+`CONTCONV_BUILD=portable` (or `"portable avx2"`) for some instruction sets only, which is quicker.
 """
 
 import os
@@ -15,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 SOURCES = "src/contconv/native/cpp"
 COMMON = ["-std=c++17", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra"]
 OPTIMISED = ["-O3", "-g0"]
-SANITISED = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITISED = ["-O1", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 INSTRUCTION_SETS = {
     "portable": [],
     "avx2": ["-mavx2", "-mfma"],
@@ -30,8 +31,10 @@ class BuildKernel(build_ext):
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         sanitise = os.environ.get("CONTCONV_SANITIZE", "") not in ("", "0")
         flags = COMMON + (SANITISED if sanitise else OPTIMISED)
-        units = [("dispatch.cpp", "dispatch", [*flags, *(["-DCONTCONV_X86"] if x86 else [])])]
-        for isa in INSTRUCTION_SETS if x86 else ("portable",):
+        wanted = os.environ.get("CONTCONV_BUILD", " ".join(INSTRUCTION_SETS)).split() if x86 else []
+        sets = [isa for isa in INSTRUCTION_SETS if isa in wanted or isa == "portable"]
+        units = [("dispatch.cpp", "dispatch", [*flags, *(f"-DCONTCONV_HAS_{isa}" for isa in sets)])]
+        for isa in sets:
             units.append(("kernel.cpp", isa, [*flags, *INSTRUCTION_SETS[isa], f"-DCONTCONV_ISA={isa}"]))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = [name for names in pool.map(lambda unit: self._objects(*unit), units) for name in names]

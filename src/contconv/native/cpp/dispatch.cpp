@@ -12,22 +12,28 @@
 namespace contconv {
 
 extern const KernelTable kernels_portable;
-#if defined(CONTCONV_X86)
-extern const KernelTable kernels_avx2, kernels_avx512;
+#if defined(CONTCONV_HAS_avx2)
+extern const KernelTable kernels_avx2;
+#endif
+#if defined(CONTCONV_HAS_avx512)
+extern const KernelTable kernels_avx512;
 #endif
 
 namespace {
 
 const KernelTable* best_up_to(const char* limit) {
-#if defined(CONTCONV_X86)
+  [[maybe_unused]] const bool portable_only = limit && std::strcmp(limit, "portable") == 0;
+  [[maybe_unused]] const bool avx2_only = limit && std::strcmp(limit, "avx2") == 0;
+#if defined(CONTCONV_HAS_avx2) || defined(CONTCONV_HAS_avx512)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool portable_only = limit && std::strcmp(limit, "portable") == 0;
-  const bool avx2_only = limit && std::strcmp(limit, "avx2") == 0;
+  [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if defined(CONTCONV_HAS_avx512)
   if (avx2 && __builtin_cpu_supports("avx512f") && !portable_only && !avx2_only) return &kernels_avx512;
+#endif
+#if defined(CONTCONV_HAS_avx2)
   if (avx2 && !portable_only) return &kernels_avx2;
 #endif
-  (void)limit;
   return &kernels_portable;
 }
 
