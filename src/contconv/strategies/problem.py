@@ -29,6 +29,7 @@ class Problem:
     device: torch.device
     training: bool = False  # whether a gradient will be asked for
     memory_limit: int | None = None  # bytes beyond input, output and parameters
+    differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
 
     @property
     def in_size(self) -> tuple[int, ...]:
