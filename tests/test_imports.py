@@ -14,7 +14,7 @@ PACKAGE = Path(contconv.__file__).parent
 # A room imports only from the rooms on the lines before its own.
 ROOMS = [
     ["_version", "files"],
-    ["size", "precision"],
+    ["size", "precision", "transforms"],
     ["grid"],
     ["kernels"],
     ["native"],

@@ -8,6 +8,7 @@ from contconv.kernels import Kernel, as_kernel, dilation_of, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
+from contconv.transforms import differentiated, transformed
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -97,7 +98,7 @@ def planned(
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
         kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit,
-        dilation_of(kernel),
+        dilation_of(kernel), differentiated(),
     )  # fmt: skip
 
 
@@ -135,7 +136,9 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
 
 
 def like_format_of(x: Tensor, y: Tensor) -> Tensor:
-    """channels_last in, channels_last out; otherwise contiguous."""
+    """channels_last in, channels_last out; otherwise contiguous. Under a transform nobody knows, and y stays as it is."""
+    if transformed():
+        return y
     channels_last = CHANNELS_LAST.get(x.ndim)
     if channels_last and x.is_contiguous(memory_format=channels_last) and not x.is_contiguous():
         return y.contiguous(memory_format=channels_last)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from contconv.size import PerAxis, Size, exact_sizes, scales_and_sizes
+from contconv.transforms import unobserved
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -142,7 +143,7 @@ def cut(axis: Axis, start: int, stop: int) -> Axis:
 @lru_cache(maxsize=1024)
 def sources(axis: Axis, padding_mode: str, device: torch.device) -> Tensor:
     """[out, taps] the input pixel that each neighbour is read from; -1 where it is zero. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         first = torch.tensor(axis.first)
         source = folded(first[:, None] + torch.arange(axis.taps), axis.in_size, padding_mode)
         if axis.stretch != 1:
@@ -166,7 +167,7 @@ def folded(m: Tensor, in_size: int, padding_mode: str) -> Tensor:
 @lru_cache(maxsize=1024)
 def phase_index(axis: Axis, device: torch.device) -> Tensor:
     """[out] `axis.phase` as a tensor. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         return torch.tensor(axis.phase, device=device)
 
 

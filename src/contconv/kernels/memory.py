@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.kernels.base import Kernel, traits
+from contconv.transforms import forward_mode, unobserved
 
 MOST_ENTRIES = 32
 MOST_BYTES = 128 * 2**20
@@ -54,7 +55,7 @@ def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> T
             memory.samples.move_to_end(key)
             return memory.samples[key]
     # Not an inference tensor even in inference mode: the next call may need it for the gradient of x.
-    with torch.inference_mode(False), torch.no_grad():
+    with unobserved(), torch.no_grad():
         result = sample()
     with _lock:
         memory.keep(key, result)
@@ -62,8 +63,8 @@ def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> T
 
 
 def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:
-    """In evaluation without gradients, or where there is nothing to train; never while something traces."""
-    if not traits(kernel).remembers or torch.compiler.is_compiling():
+    """In evaluation without gradients, or where there is nothing to train; never while something traces or brings tangents."""
+    if not traits(kernel).remembers or torch.compiler.is_compiling() or forward_mode():
         return False
     trained = any(tensor.requires_grad for tensor in state)
     if trained and (kernel.training or torch.is_grad_enabled()):

@@ -9,6 +9,7 @@ from torch import Tensor
 from contconv.grid import Axis
 from contconv.kernels.base import Kernel, traits
 from contconv.kernels.memory import remembered
+from contconv.transforms import unobserved
 
 
 def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
@@ -68,7 +69,7 @@ def basis_dtype(kernel: Kernel, device: torch.device) -> torch.dtype:
 @lru_cache(maxsize=256)
 def _displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps, D]. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         return _outer([_rounded_offset(axis, dtype) for axis in axes], len(axes)).to(device)
 
 
@@ -87,7 +88,7 @@ def _rounded_offset(axis: Axis, dtype: torch.dtype) -> Tensor:
 @lru_cache(maxsize=256)
 def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, D] the grid's displacement from the centre of its window, in (-1/2, 1/2]. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         along = [
             torch.tensor([[float(2 * r - axis.taps + 1) / 2] for r in axis.residual], dtype=torch.float64)
             for axis in axes
@@ -98,7 +99,7 @@ def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: to
 @lru_cache(maxsize=256)
 def _stretch_gain(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps] the scale where the axis is stretched, and zero outside the stretched support."""
-    with torch.inference_mode(False):
+    with unobserved():
         gain = torch.ones((), dtype=torch.float64)
         for number, axis in enumerate(axes):
             along = torch.tensor(axis.inside, dtype=torch.float64) * float(axis.stretch)

@@ -1,9 +1,11 @@
-"""The derivatives of `contconv::forward` and `contconv::backward`, each in terms of the two."""
+"""The derivatives of `contconv::forward` and `contconv::backward`, each in terms of the two, and their `vmap`."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from contconv.transforms import one_by_one
 
 _forward = torch.ops.contconv.forward
 _backward = torch.ops.contconv.backward
@@ -74,3 +76,19 @@ def _backward_gradients(ctx: Any, *seeds: Tensor | None) -> tuple[Tensor | None,
 
 torch.library.register_autograd("contconv::forward", _forward_gradients, setup_context=_save_forward)
 torch.library.register_autograd("contconv::backward", _backward_gradients, setup_context=_save_backward)
+
+
+def _mapped_forward(info: Any, dims: tuple[int | None, ...], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
+    """Images of all maps in one batch, if the maps differ in nothing else."""
+    if any(dim is not None for dim in dims[1:]):
+        return one_by_one(_forward, info.batch_size, dims, x, *rest), 0
+    y = _forward(x.movedim(dims[0] or 0, 0).flatten(0, 1), *rest)
+    return y.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _mapped_backward(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, ...]]:
+    return one_by_one(_backward, info.batch_size, dims, *arguments), (0, 0, 0)
+
+
+torch.library.register_vmap("contconv::forward", _mapped_forward)
+torch.library.register_vmap("contconv::backward", _mapped_backward)

@@ -10,6 +10,7 @@ from contconv.grid import cut
 from contconv.kernels import Kernel
 from contconv.strategies.problem import Problem
 from contconv.strategies.recompute import owns_its_inputs, recomputed
+from contconv.transforms import forward_mode, transformed
 
 Run = Callable[[Tensor, Kernel, Tensor | None, Problem], Tensor]
 
@@ -42,7 +43,8 @@ def run_in_blocks(
     A kernel that reads tensors of others (of a net that steers it) cannot be forgotten: they would get no gradient.
     """
     images, rows = sizes
-    if not owns_its_inputs(kernel, _basis_and_mixing, x.new_zeros(1, len(problem.axes), dtype=torch.float32)):
+    probe = x.new_zeros(1, len(problem.axes), dtype=torch.float32)
+    if not (transformed() or forward_mode()) and not owns_its_inputs(kernel, _basis_and_mixing, probe):
         return run(x, kernel, bias, problem)
     parts = x.split(images) if images else (x,)
     return torch.cat([torch.cat(list(_rows(run, part, kernel, bias, problem, rows)), dim=2) for part in parts])

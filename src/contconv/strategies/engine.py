@@ -11,6 +11,7 @@ from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis, sampled_weights
 from contconv.native import ops
 from contconv.strategies.problem import Problem
+from contconv.transforms import unobserved
 
 # Filters of up to this size in all are made by PyTorch before the call; larger ones in cache, inside the kernel.
 FILTER_BYTES = 2**20
@@ -25,6 +26,8 @@ def why_not_native(problem: Problem) -> list[str]:
         reasons.append(f"the native kernel runs on the CPU, and x is on {problem.device.type}")
     if problem.dtype != torch.float32:
         reasons.append(f"the native kernel computes in float32, and x is {problem.dtype}")
+    if problem.differentiated:
+        reasons.append("the native kernel knows plain autograd only, not forward mode or the grad of torch.func")
     if not native.available():
         reasons.append(native.status())
     return reasons
@@ -75,12 +78,12 @@ def _basis_and_mixing(kernel: Kernel, problem: Problem) -> tuple[Tensor, Tensor]
 
 @lru_cache(maxsize=1024)
 def _table(axis: Axis, padding_mode: str) -> Tensor:
-    with torch.inference_mode(False):
+    with unobserved():
         return ops.axis_table(sources(axis, padding_mode, CPU), phase_index(axis, CPU))
 
 
 @lru_cache(maxsize=1)
 def _trivial_table() -> Tensor:
     """Of an axis that is not there: one pixel in, one pixel out."""
-    with torch.inference_mode(False):
+    with unobserved():
         return ops.axis_table(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long))

@@ -7,7 +7,7 @@ kept for backward.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -19,6 +19,7 @@ from contconv.grid import Axis, phase_index
 from contconv.precision import full_precision
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
+from contconv.transforms import one_by_one
 
 Index = tuple[slice, ...]
 
@@ -38,21 +39,36 @@ def phase_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
 def in_full_precision(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Backward may be called under autocast, and all the arithmetic of it is in these forwards."""
 
-    def run(ctx: Any, a: Tensor, b: Tensor, *rest: Any) -> Tensor:
+    def run(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
         with full_precision(a.device):
-            return forward(ctx, a, b, *rest)
+            return forward(a, b, *rest)
 
     return run
 
 
-class _PhaseConv(Function):
-    """Bilinear in pixels [N, *seen, Cin] and weights [*phases, *taps, g, Ci, Co]: its gradients are each other's."""
+class _Bilinear(Function):
+    """A function that is linear in its first two arguments: only those are kept, and its tangent is made of itself."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        a, b, *ctx.rest = inputs
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+
+    @classmethod
+    def tangent(cls, ctx: Any, da: Tensor | None, db: Tensor | None) -> Tensor | None:
+        a, b = ctx.saved_tensors
+        parts = [] if da is None else [cls.apply(da, b, *ctx.rest)]
+        parts += [] if db is None else [cls.apply(a, db, *ctx.rest)]
+        return sum(parts[1:], parts[0]) if parts else None
+
+
+class _PhaseConv(_Bilinear):
+    """Of pixels [N, *seen, Cin] and weights [*phases, *taps, g, Ci, Co]. The gradients of the three are each other."""
 
     @staticmethod
     @in_full_precision
-    def forward(ctx: Any, pixels: Tensor, weights: Tensor, problem: Problem) -> Tensor:
-        ctx.save_for_backward(pixels, weights)
-        ctx.problem = problem
+    def forward(pixels: Tensor, weights: Tensor, problem: Problem) -> Tensor:
         y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
         for row in rows(problem):
             total: Tensor | None = None
@@ -68,18 +84,28 @@ class _PhaseConv(Function):
         pixels, weights = ctx.saved_tensors
         need_pixels, need_weights, _ = ctx.needs_input_grad
         return (
-            _GradPixels.apply(dy, weights, pixels.shape, ctx.problem) if need_pixels else None,
-            _GradWeights.apply(pixels, dy, weights.shape, ctx.problem) if need_weights else None,
+            _GradPixels.apply(dy, weights, pixels.shape, *ctx.rest) if need_pixels else None,
+            _GradWeights.apply(pixels, dy, weights.shape, *ctx.rest) if need_weights else None,
             None,
         )
 
+    @staticmethod
+    def jvp(ctx: Any, pixels: Tensor | None, weights: Tensor | None, *_: None) -> Tensor | None:
+        return _PhaseConv.tangent(ctx, pixels, weights)
 
-class _GradPixels(Function):
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], pixels: Tensor, weights: Tensor, problem: Problem) -> Any:
+        if dims[1] is not None:
+            return one_by_one(_PhaseConv.apply, info.batch_size, dims, pixels, weights, problem), 0
+        more = replace(problem, batch=info.batch_size * problem.batch)
+        y = _PhaseConv.apply(pixels.movedim(dims[0] or 0, 0).flatten(0, 1), weights, more)
+        return y.unflatten(0, (info.batch_size, problem.batch)), 0
+
+
+class _GradPixels(_Bilinear):
     @staticmethod
     @in_full_precision
-    def forward(ctx: Any, dy: Tensor, weights: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
-        ctx.save_for_backward(dy, weights)
-        ctx.problem = problem
+    def forward(dy: Tensor, weights: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
         gradient = dy.new_zeros(shape)
         for row in rows(problem):
             batches = to_batches(dy[row.outputs], problem)
@@ -93,21 +119,28 @@ class _GradPixels(Function):
     @staticmethod
     def backward(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         dy, weights = ctx.saved_tensors
+        problem = ctx.rest[-1]
         need_dy, need_weights, *_ = ctx.needs_input_grad
         return (
-            _PhaseConv.apply(ddx, weights, ctx.problem) if need_dy else None,
-            _GradWeights.apply(ddx, dy, weights.shape, ctx.problem) if need_weights else None,
+            _PhaseConv.apply(ddx, weights, problem) if need_dy else None,
+            _GradWeights.apply(ddx, dy, weights.shape, problem) if need_weights else None,
             None,
             None,
         )
 
+    @staticmethod
+    def jvp(ctx: Any, dy: Tensor | None, weights: Tensor | None, *_: None) -> Tensor | None:
+        return _GradPixels.tangent(ctx, dy, weights)
 
-class _GradWeights(Function):
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> Any:
+        return one_by_one(_GradPixels.apply, info.batch_size, dims, *arguments), 0
+
+
+class _GradWeights(_Bilinear):
     @staticmethod
     @in_full_precision
-    def forward(ctx: Any, pixels: Tensor, dy: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
-        ctx.save_for_backward(pixels, dy)
-        ctx.problem = problem
+    def forward(pixels: Tensor, dy: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
         gradient = dy.new_zeros(shape)
         for row in rows(problem):
             batches = to_batches(dy[row.outputs], problem)
@@ -121,13 +154,22 @@ class _GradWeights(Function):
     @staticmethod
     def backward(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         pixels, dy = ctx.saved_tensors
+        problem = ctx.rest[-1]
         need_pixels, need_dy, *_ = ctx.needs_input_grad
         return (
-            _GradPixels.apply(dy, ddw, pixels.shape, ctx.problem) if need_pixels else None,
-            _PhaseConv.apply(pixels, ddw, ctx.problem) if need_dy else None,
+            _GradPixels.apply(dy, ddw, pixels.shape, problem) if need_pixels else None,
+            _PhaseConv.apply(pixels, ddw, problem) if need_dy else None,
             None,
             None,
         )
+
+    @staticmethod
+    def jvp(ctx: Any, pixels: Tensor | None, dy: Tensor | None, *_: None) -> Tensor | None:
+        return _GradWeights.tangent(ctx, pixels, dy)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> Any:
+        return one_by_one(_GradWeights.apply, info.batch_size, dims, *arguments), 0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class Problem:
     training: bool = False  # whether a gradient will be asked for
     memory_limit: int | None = None  # bytes beyond input, output and parameters
     dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
+    differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
 
     @property
     def in_size(self) -> tuple[int, ...]:

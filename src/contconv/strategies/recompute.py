@@ -9,14 +9,17 @@ from torch.autograd import Function
 from torch.func import functional_call
 
 from contconv.precision import full_precision
+from contconv.transforms import forward_mode, transformed
 
 
 def recomputed(run: Callable[..., Tensor], module: nn.Module, x: Tensor, *tensors: Tensor | None) -> Tensor:
     """run(module, x, *tensors), keeping only tensors and parameters; differentiable to any order.
 
     `torch.utils.checkpoint` would read the module's parameters again in backward, and they are other ones by then under
-    `torch.func.functional_call`.
+    `torch.func.functional_call`. Under a transform of torch.func nothing is forgotten: it has a tape of its own.
     """
+    if transformed() or forward_mode():
+        return run(module, x, *tensors)
     parameters = dict(module.named_parameters(prefix="module"))
     caller = _Caller(module, run)
     count = 1 + len(tensors)

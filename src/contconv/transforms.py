@@ -1,0 +1,56 @@
+"""Who is looking on: the transforms of torch.func, forward-mode differentiation, tracers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func (vmap, grad, jvp, ...) is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def forward_mode() -> bool:
+    """Whether tangents may come along with the tensors: `torch.func.jvp`, or `torch.autograd.forward_ad`."""
+    return forward_ad._current_level >= 0
+
+
+def differentiated() -> bool:
+    """Whether somebody else than plain autograd takes derivatives, with a tape of his own."""
+    if forward_mode():
+        return True
+    stack = torch._C._functorch.get_interpreter_stack() if transformed() else None
+    return any(interpreter.key() != torch._C._functorch.TransformType.Vmap for interpreter in stack or ())
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """A context in which new tensors are plain ones, fit to be kept: no transform wraps them, no tracer fakes them."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        if transformed():
+            from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+            stack.enter_context(temporarily_clear_interpreter_stack())
+        if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            stack.enter_context(_disable_current_modes())
+        yield
+
+
+def one_by_one(function: Callable[..., Any], count: int, dims: Sequence[Any], *arguments: Any) -> Any:
+    """function of each of `count` slices of those arguments that have a batch dimension; results stacked along a new
+    first dimension. What `vmap` means, for functions that know no better."""
+    slices = [
+        argument.unbind(dim) if isinstance(argument, Tensor) and dim is not None else (argument,) * count
+        for argument, dim in zip(arguments, dims, strict=True)
+    ]
+    results = [function(*row) for row in zip(*slices, strict=True)]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results)
+    return tuple(torch.stack(column) for column in zip(*results, strict=True))
