@@ -26,7 +26,7 @@ class Conv:
     def cost(self, problem: Problem) -> Cost:
         weights = problem.taps * problem.weights
         return Cost(
-            macs=(problem.batch * problem.outputs + problem.basis_functions) * weights,
+            macs=(problem.batch * problem.outputs + problem.basis_functions) * weights + problem.sampling_macs,
             bytes=problem.dtype.itemsize * weights,
         )
 

@@ -31,7 +31,7 @@ class Phases:
 
     def cost(self, problem: Problem) -> Cost:
         filters = problem.phases * problem.taps * problem.weights
-        macs = problem.macs + problem.basis_functions * filters
+        macs = problem.macs + problem.basis_functions * filters + problem.sampling_macs
         if self._native(problem):
             return Cost(macs, native_bytes(problem, "filters"))
         last = problem.axes[-1].out_size * problem.taps
