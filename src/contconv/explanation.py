@@ -1,15 +1,17 @@
 """Which strategy a call would take, why not the others, and what it costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from contconv import native
 from contconv.functional import planned
+from contconv.kernels import Kernel
+from contconv.kernels.sampling import basis_dtype
 from contconv.modules import ContinuousConv
-from contconv.precision import computing_dtype
+from contconv.precision import computing_dtype, full_precision
 from contconv.size import PerAxis, Size, plain
 from contconv.strategies import STRATEGIES, Cost, Problem, chosen
 from contconv.strategies.model import predicted_seconds
@@ -55,6 +57,9 @@ def explain(
 ) -> Explanation:
     """What `layer(x, scale=scale, size=size)` would do, without doing it.
 
+    Multiply-adds are those of a forward pass that finds no samples of the kernel from an earlier one, half of what
+    `torch.utils.flop_counter` counts.
+
     >>> layer = contconv.ContinuousConv2d(3, 8, 3)
     >>> contconv.explain(layer, (1, 3, 64, 64), scale=1 / 2).strategy
     'conv'
@@ -74,10 +79,24 @@ def explain(
         padding_mode=layer.padding_mode, antialias=layer.antialias, kernel_size=layer.kernel_size,
         memory_limit=layer.memory_limit, training=torch.is_grad_enabled(), dtype=dtype, device=device,
     )  # fmt: skip
+    problem = replace(problem, basis_macs=basis_macs(layer.kernel, layer.axes))
     reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}
     costs = {name: STRATEGIES[name].cost(problem) for name, against in reasons.items() if not against}
     seconds = {name: predicted_seconds(STRATEGIES[name], problem) for name in costs}
-    return Explanation(chosen(problem, layer.strategy).name, reasons, costs, seconds, native.status(), problem)
+    choice = chosen(problem, layer.strategy)
+    costs[choice.name] = choice.cost(problem)  # `memory_limit` may chunk another strategy than `chunked` does by itself
+    return Explanation(choice.name, reasons, costs, seconds, native.status(), problem)
+
+
+def basis_macs(kernel: Kernel, axes: int) -> int:
+    """Multiply-adds of the basis at one displacement, as torch counts them: matrix products only."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    device = kernel.mixing.device
+    d = torch.zeros(1, axes, device=device, dtype=basis_dtype(kernel, device))
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), full_precision(device):
+        kernel.basis(d)
+    return counter.get_total_flops() // 2
 
 
 def _by(sizes: Iterable[object]) -> str:

@@ -136,7 +136,7 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
 
 
 def like_format_of(x: Tensor, y: Tensor) -> Tensor:
-    """channels_last in, channels_last out; otherwise contiguous. Under a transform nobody knows, and y stays as it is."""
+    """channels_last in, channels_last out; otherwise contiguous. Under a transform y stays as it is."""
     if transformed():
         return y
     channels_last = CHANNELS_LAST.get(x.ndim)

@@ -27,6 +27,10 @@ class FixedKernel(Kernel):
         self.normalize = normalize
         self.register_buffer("mixing", torch.ones(1, 1, 1), persistent=False)
 
+    def reset_parameters(self) -> None:
+        """Nothing to draw, but after `to_empty` its constants are to be written again."""
+        self.mixing.fill_(1)
+
     def shape(self, d: Tensor) -> Tensor:
         """[..., D] -> [...]: the kernel without regard to its support."""
         raise NotImplementedError
@@ -142,6 +146,10 @@ class Gaussian(FixedKernel):
         self.kernel_size = sizes if axes else sizes[0]
         self.register_buffer("precision", torch.linalg.inv(covariance_matrix(self.covariance)), persistent=False)
 
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.precision.copy_(torch.linalg.inv(covariance_matrix(self.covariance)))
+
     def shape(self, d: Tensor) -> Tensor:
         precision = self.precision.to(d)
         if precision.shape[0] == 1:
@@ -154,7 +162,7 @@ class Gaussian(FixedKernel):
 
 def covariance_matrix(covariance: float | list[float] | list[list[float]]) -> Tensor:
     """[D, D] float64, symmetric and positive definite ([1, 1] for one variance that serves any number of axes)."""
-    given = torch.as_tensor(covariance, dtype=torch.float64)
+    given = torch.as_tensor(covariance, dtype=torch.float64, device="cpu")
     matrix = given.reshape(1, 1) if given.ndim == 0 else torch.diag(given) if given.ndim == 1 else given
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(

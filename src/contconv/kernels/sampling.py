@@ -52,8 +52,8 @@ def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Te
     if not kind.per_tap:
         return torch.tensordot(basis, mixing, dims=1)
     count = len(axes)
-    flat = basis.flatten(count, -2).flatten(0, count - 1)  # [phases, taps, R]
-    weights = torch.einsum("ptr,troi->ptoi", flat, mixing)
+    flat = basis.flatten(count, -2).flatten(0, count - 1).transpose(0, 1)  # [taps, phases, R]
+    weights = torch.bmm(flat, mixing.flatten(2)).transpose(0, 1).unflatten(-1, mixing.shape[-2:])
     if kind.normalize:
         weights = weights / weights.sum(1, keepdim=True)
     return weights.reshape(*basis.shape[:-1], *mixing.shape[-2:])

@@ -82,7 +82,7 @@ class SplineKernel(LearnedKernel):
         assert isinstance(self.kernel_size, tuple)
         variance = initial_variance(self.init, self.in_channels, self.out_channels, self.kernel_size, self.groups)
         for size in self.kernel_size:
-            d = (torch.arange(64 * size, dtype=torch.float64) + 0.5) / 64 - size / 2
+            d = (torch.arange(64 * size, dtype=torch.float64, device="cpu") + 0.5) / 64 - size / 2
             variance /= self.along(d, size).square().sum(-1).mean().item()
         with torch.no_grad():
             self.mixing.normal_(std=variance**0.5)
@@ -113,7 +113,7 @@ class SplineKernel(LearnedKernel):
 def control_points(size: int, density: int | None = None) -> Tensor:
     """The displacements of the control points of one axis: those of the K neighbours, ascending in m, or denser."""
     count = size if density is None else size * density + 3
-    return ((count - 1) / 2 - torch.arange(count, dtype=torch.float64)) / (density or 1)
+    return ((count - 1) / 2 - torch.arange(count, dtype=torch.float64, device="cpu")) / (density or 1)
 
 
 def beta3(d: Tensor) -> Tensor:

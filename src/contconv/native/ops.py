@@ -231,4 +231,5 @@ torch.library.impl("contconv::backward", "CPU", _backward)
 torch.library.register_fake("contconv::forward", _fake_forward)
 torch.library.register_fake("contconv::backward", _fake_backward)
 
-import contconv.native.gradients  # noqa: E402, F401  (registers the derivatives of what is defined above)
+import contconv.native.flops  # noqa: E402  (registers what a flop counter counts for what is defined above)
+import contconv.native.gradients  # noqa: E402, F401  (registers its derivatives)

@@ -35,6 +35,17 @@ def block(problem: Problem, images: int, start: int, stop: int) -> Problem:
     return replace(problem, batch=images, axes=(cut(first, start, min(stop, first.out_size)), *rest))
 
 
+def macs_in_blocks(problem: Problem, macs: Callable[[Problem], int], sizes: tuple[int, int]) -> int:
+    """The multiply-adds of `run_in_blocks`: every block samples the kernel anew, and one displacement is a probe."""
+    images, rows = sizes
+    whole, rest = divmod(problem.batch, images) if images else (0, 0)
+    total = problem.basis_macs
+    for start in range(0, problem.axes[0].out_size, rows):
+        total += whole * macs(block(problem, images, start, start + rows))
+        total += macs(block(problem, rest, start, start + rows)) if rest or not images else 0
+    return total
+
+
 def run_in_blocks(
     run: Run, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, sizes: tuple[int, int]
 ) -> Tensor:

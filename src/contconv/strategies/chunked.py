@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from contconv.kernels import Kernel
-from contconv.strategies.blocks import block, block_sizes, run_in_blocks
+from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
 from contconv.strategies.problem import Cost, Problem, Strategy
 
 DEFAULT_LIMIT = 64 * 2**20
@@ -30,8 +30,9 @@ class Chunked:
         return reasons
 
     def cost(self, problem: Problem) -> Cost:
-        images, rows = self._sizes(problem)
-        return Cost(self.inner.cost(problem).macs, self.inner.cost(block(problem, images, 0, rows)).bytes)
+        images, rows = sizes = self._sizes(problem)
+        macs = macs_in_blocks(problem, lambda part: self.inner.cost(part).macs, sizes)
+        return Cost(macs, self.inner.cost(block(problem, images, 0, rows)).bytes)
 
     def engine(self, problem: Problem) -> str:
         return self.name

@@ -28,7 +28,7 @@ class Conv:
             return Cost(problem.batch * problem.outputs * problem.basis_functions * problem.weights, 0)
         weights = problem.taps * problem.weights
         return Cost(
-            macs=(problem.batch * problem.outputs + problem.basis_functions) * weights,
+            macs=(problem.batch * problem.outputs + problem.basis_functions) * weights + problem.sampling_macs,
             bytes=problem.dtype.itemsize * weights,
         )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
-from contconv.strategies.blocks import block, block_sizes, run_in_blocks
+from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
 from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import extracted_neighbours
@@ -36,10 +36,11 @@ class Factored:
         return []
 
     def cost(self, problem: Problem) -> Cost:
-        macs = min(macs_at_output(problem), macs_at_input(problem))
         if self._native(problem):
-            return Cost(macs, native_bytes(problem, self._algorithm(problem)))
-        images, rows = block_sizes(problem, block_bytes, BLOCK_BYTES)
+            return Cost(macs_of(problem), native_bytes(problem, self._algorithm(problem)))
+        images, rows = sizes = block_sizes(problem, block_bytes, BLOCK_BYTES)
+        whole = sizes == (problem.batch, problem.axes[0].out_size)
+        macs = macs_of(problem) if whole else macs_in_blocks(problem, macs_of, sizes)
         return Cost(macs, block_bytes(block(problem, images, 0, rows)))
 
     def engine(self, problem: Problem) -> str:
@@ -101,6 +102,10 @@ def block_bytes(problem: Problem) -> int:
     else:
         numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + problem.inputs)
     return max(problem.dtype.itemsize, 4) * (problem.batch * numbers + problem.outputs * problem.taps * functions)
+
+
+def macs_of(problem: Problem) -> int:
+    return min(macs_at_output(problem), macs_at_input(problem)) + problem.sampling_macs
 
 
 def macs_at_output(problem: Problem) -> int:

@@ -34,7 +34,7 @@ class Phases:
 
     def cost(self, problem: Problem) -> Cost:
         filters = problem.phases * problem.taps * problem.weights
-        macs = problem.macs + problem.basis_functions * filters
+        macs = problem.macs + problem.basis_functions * filters + problem.sampling_macs
         if self._native(problem):
             return Cost(macs, native_bytes(problem, "filters"))
         if waste(problem) <= MOST_WASTE:

@@ -32,6 +32,7 @@ class Problem:
     memory_limit: int | None = None  # bytes beyond input, output and parameters
     dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
     differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
+    basis_macs: int = 0  # multiply-adds of the basis at one displacement, where `explain` has counted them
 
     @property
     def in_size(self) -> tuple[int, ...]:
@@ -76,6 +77,11 @@ class Problem:
     def macs(self) -> int:
         """Multiply-adds of filters applied to pixels."""
         return self.batch * self.outputs * self.taps * self.weights
+
+    @property
+    def sampling_macs(self) -> int:
+        """Multiply-adds of the basis at every displacement of the plan."""
+        return self.basis_macs * self.phases * (1 if self.per_tap else self.taps)
 
     @property
     def weights(self) -> int:

@@ -23,7 +23,8 @@ class Reference:
         weights = problem.taps * problem.weights
         neighbours = problem.batch * problem.in_channels * problem.taps
         return Cost(
-            macs=(problem.batch * problem.outputs + problem.phases * problem.basis_functions) * weights,
+            macs=(problem.batch * problem.outputs + problem.phases * problem.basis_functions) * weights
+            + problem.sampling_macs,
             bytes=width * problem.outputs * (2 * weights + 3 * neighbours),
         )
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from contconv.grid import Axis, phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
+from contconv.native.flops import count
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Cost, Problem, biased
 
@@ -29,7 +30,8 @@ class Separable:
             macs += math.prod(sizes) * axis.taps
             largest = max(largest, math.prod(sizes))
         width = max(problem.dtype.itemsize, 4)
-        return Cost(macs=problem.batch * macs, bytes=3 * width * problem.batch * largest)
+        sampling = problem.basis_macs * sum(axis.phases * axis.taps for axis in problem.axes)
+        return Cost(macs=problem.batch * macs + sampling, bytes=3 * width * problem.batch * largest)
 
     def engine(self, problem: Problem) -> str:
         return self.name
@@ -59,4 +61,5 @@ def resized(x: Tensor, dim: int, axis: Axis, profile: Tensor, padding_mode: str)
     y = lines.index_select(0, first) * weights[:, 0]
     for tap in range(1, axis.taps):
         y = torch.addcmul(y, lines.index_select(0, first + tap), weights[:, tap])
+    count(axis.taps * y.numel())
     return y.reshape(axis.out_size, *x.shape[1:]).movedim(0, dim)
