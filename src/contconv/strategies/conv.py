@@ -1,10 +1,11 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.grid import Axis
-from contconv.kernels import Kernel
+from contconv.kernels import Kernel, traits
 from contconv.kernels.sampling import sampled_weights
 from contconv.size import plain
 from contconv.strategies.padding import extended
@@ -41,8 +42,16 @@ class Conv:
         axes = len(problem.axes)
         filters = weights.reshape(weights.shape[axes:]).movedim((-2, -1), (0, 1))  # [Cout, Cin/groups, *taps]
         stride = [_step(axis) for axis in problem.axes]
-        x, padding = _padded(x, problem, stride)
-        return CONVS[axes](x, filters.to(x.dtype).contiguous(), bias, stride, padding, groups=problem.groups)
+        dtype = _applied_in(kernel, x.dtype)
+        seen, padding = _padded(x.to(dtype), problem, stride)
+        bias = None if bias is None else bias.to(dtype)
+        y = CONVS[axes](seen, filters.to(dtype).contiguous(), bias, stride, padding, groups=problem.groups)
+        return y.to(x.dtype)
+
+
+def _applied_in(kernel: Kernel, dtype: torch.dtype) -> torch.dtype:
+    """A learned filter in half precision is rounded, as a convolution's is; a fixed one is exact in any precision."""
+    return torch.promote_types(dtype, torch.float32) if traits(kernel).channelwise else dtype
 
 
 def _step(axis: Axis) -> int:
