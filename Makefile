@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs docs docs-figures clean
 
 setup: $(STAMP)
 
@@ -68,6 +68,13 @@ bench-scaling: setup
 bench-docs: setup
 	$(BIN)/python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > out/benchmarks.md
 	mv out/benchmarks.md docs/benchmarks.md
+
+# The site in out/site; warnings are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-figures: setup
+	$(BIN)/python docs/site/figures.py
 
 clean:
 	rm -rf $(VENV) build dist out

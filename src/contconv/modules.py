@@ -29,15 +29,17 @@ from contconv.strategies import check_name
 class ContinuousConv(Resizing):
     """A convolution whose filter is a continuous function, and which therefore resizes by any factor.
 
-    in_channels, out_channels, kernel_size, groups, bias, padding_mode: as in `nn.ConvNd`; there is no stride and no
-        padding, the grid knows both.
-    scale: what `layer(x)` resizes by; each call may say otherwise with `scale=`, `size=`, or both.
-    kernel: None (the default, "internal"), a name in `contconv.kernels.KERNELS`, a `Kernel`, or any module with `basis`
-        and `mixing`.
-    antialias: stretch the kernel on axes that shrink, as image resizers do.
-    center: move the kernel by so many input pixels.
-    strategy: compute in this way only; None picks the best.
-    memory_limit: the bytes that a call may take beyond input, output and parameters, at some time.
+    in_channels, out_channels, kernel_size, groups, bias and padding_mode are as in `nn.ConvNd`; there is no stride and
+    no padding, the grid knows both.
+
+    Args:
+        scale: what `layer(x)` resizes by; each call may say otherwise with `scale=`, `size=`, or both.
+        kernel: None (the default, "internal"), a name in `contconv.kernels.KERNELS`, a `Kernel`, or any module with
+            `basis` and `mixing`.
+        antialias: stretch the kernel on axes that shrink, as image resizers do.
+        center: move the kernel by so many input pixels.
+        strategy: compute in this way only; None picks the best.
+        memory_limit: the bytes that a call may take beyond input, output and parameters, at some time.
     """
 
     axes: int

@@ -1,10 +1,11 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.grid import Axis
-from contconv.kernels import Kernel, TapKernel
+from contconv.kernels import Kernel, TapKernel, traits
 from contconv.kernels.sampling import sampled_weights
 from contconv.size import plain
 from contconv.strategies.padding import extended
@@ -41,9 +42,16 @@ class Conv:
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         filters, dilation = one_filter(kernel, problem)
         stride = [_step(axis) for axis in problem.axes]
-        x, padding = _padded(x, problem, stride)
-        filters = filters.to(x.dtype).contiguous()
-        return CONVS[len(stride)](x, filters, bias, stride, padding, dilation, problem.groups)
+        dtype = _applied_in(kernel, x.dtype)
+        seen, padding = _padded(x.to(dtype), problem, stride)
+        bias = None if bias is None else bias.to(dtype)
+        filters = filters.to(dtype).contiguous()
+        return CONVS[len(stride)](seen, filters, bias, stride, padding, dilation, problem.groups).to(x.dtype)
+
+
+def _applied_in(kernel: Kernel, dtype: torch.dtype) -> torch.dtype:
+    """A learned filter in half precision is rounded, as a convolution's is; a fixed one is exact in any precision."""
+    return torch.promote_types(dtype, torch.float32) if traits(kernel).channelwise else dtype
 
 
 def one_filter(kernel: Kernel, problem: Problem) -> tuple[Tensor, tuple[int, ...]]:
