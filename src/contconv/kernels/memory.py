@@ -63,7 +63,7 @@ def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> T
 
 
 def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:
-    """In evaluation without gradients, or where there is nothing to train; never while something traces or brings tangents."""
+    """In evaluation without gradients, or where there is nothing to train; never while traced or with tangents."""
     if not traits(kernel).remembers or torch.compiler.is_compiling() or forward_mode():
         return False
     trained = any(tensor.requires_grad for tensor in state)
