@@ -1,44 +1,75 @@
 """A call of `continuous_conv` while torch.compile looks on: its arguments as `contconv::conv` takes them.
 
-All of this is followed by dynamo, so it is made of what dynamo can follow. What is known while the graph is made (a scale
-that is written in the program or that a layer has) becomes part of the graph; a number that may be another next time
-stays a symbol: an int or a Fraction as ints, a float as a tensor, because a graph has no floats of its own.
+All of this is followed by dynamo, so it is made of what dynamo can follow. What is known while the graph is made (a
+scale that is written in the program or that a layer has) becomes part of the graph; a number that may be another next
+time stays a symbol: an int or a Fraction as ints, a float as a tensor, because a graph has no floats of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from contconv.precision import autocasts, computing_dtype
 from contconv.size import Number, PerAxis, Size, exact, exact_scale, scaled_size
 from contconv.tracing.op import FORMATS
 from contconv.tracing.owners import number_of
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 SMALL = 2**31  # products of smaller ints with sizes cannot overflow
 
 
-@torch._dynamo.assume_constant_result
+def _while_tracing(function: Function) -> Function:
+    """What `torch.compiler.assume_constant_result` does, without the seconds that importing dynamo takes."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def _known(value: float) -> bool:
+    """Whether a number is the same whenever the graph runs."""
+    return torch.fx.experimental.symbolic_shapes.has_static_value(value)
+
+
+def _surely(condition: bool) -> bool:
+    """Whether a condition holds whatever the symbols are."""
+    return torch.fx.experimental.symbolic_shapes.statically_known_true(condition)
+
+
+@_while_tracing
 def _owner(kernel: nn.Module, axes: int) -> tuple[int, int]:
     return number_of(kernel, axes)
 
 
-@torch._dynamo.assume_constant_result
+@_while_tracing
 def _spelled(value: Number, name: str) -> str:
     return str(exact(value, name))
 
 
-@torch._dynamo.assume_constant_result
+@_while_tracing
 def _ratio(value: float) -> tuple[int, int]:
     scale = exact_scale(value)
     return scale.numerator, scale.denominator
 
 
-@torch._dynamo.assume_constant_result
+@_while_tracing
 def _known_size(in_size: int, numerator: int, denominator: int) -> int:
     return scaled_size(in_size, Fraction(numerator, denominator))
+
+
+def ratio(scale: Number) -> tuple[int, int]:
+    """Numerator and denominator of an exact scale, in a way that dynamo can follow.
+
+    >>> ratio(0.61), ratio(Fraction(2, 3))
+    ((61, 100), (2, 3))
+    """
+    if not torch.compiler.is_compiling():
+        scale = exact_scale(scale)
+    if isinstance(scale, Fraction):
+        return scale._numerator, scale._denominator  # type: ignore[attr-defined]
+    return (scale, 1) if isinstance(scale, int) else _ratio(scale)
 
 
 class _Scales:
@@ -54,26 +85,22 @@ class _Scales:
         if scale is None:
             assert size is not None
             self._add_ratio(in_size, size, in_size, size)
-        elif isinstance(scale, Fraction):
-            self._add_ratio(in_size, scale._numerator, scale._denominator, size)  # type: ignore[attr-defined]
-        elif isinstance(scale, int):
-            self._add_ratio(in_size, scale, 1, size)
-        elif has_static_value(scale):  # type: ignore[arg-type]
-            self._add_ratio(in_size, *_ratio(scale), size)
+        elif isinstance(scale, Fraction | int) or _known(scale):
+            self._add_ratio(in_size, *ratio(scale), size)
         else:
             self.words.append("f")
             self.floats.append(scale)
             self.sizes.append(-1 if size is None else size)
 
     def _add_ratio(self, in_size: int, numerator: int, denominator: int, size: int | None) -> None:
-        if has_static_value(numerator) and has_static_value(denominator):
+        if _known(numerator) and _known(denominator):
             self.words.append(f"{numerator}/{denominator}")
         else:
             self.words.append("r")
             self.ratios += [numerator, denominator]
         if size is not None:
             self.sizes.append(size)
-        elif has_static_value(in_size) and has_static_value(numerator) and has_static_value(denominator):
+        elif _known(in_size) and _known(numerator) and _known(denominator):
             self.sizes.append(_known_size(in_size, numerator, denominator))
         elif numerator < SMALL and denominator < SMALL:
             self.sizes.append(-((-in_size * numerator) // denominator))
@@ -108,14 +135,16 @@ def in_graph(
         torch.stack([torch.ones((), dtype=torch.float64) * value for value in found.floats]) if found.floats else None
     )
     last = FORMATS.get(x.ndim)
-    channels_last = last is not None and x.is_contiguous(memory_format=last) and not x.is_contiguous()
+    # `is_contiguous` may depend on sizes that only a run will tell; which stride is one does not.
+    channels_last = last is not None and _surely(x.stride(1) == 1) and not _surely(x.stride(-1) == 1)
+    autocast = computing_dtype(x) if autocasts(x.device) else None
+    middle = " ".join([_spelled(c, "center") for c in _each(center, axes)])
     return torch.ops.contconv.conv(
-        x, bias, [*kernel.parameters(), *kernel.buffers()], " ".join(found.words), found.ratios or None, floats, found.sizes,
-        number, out_channels, computing_dtype(x) if autocasts(x.device) else None, channels_last, padding_mode, bool(antialias),
-        " ".join([_spelled(c, "center") for c in _each(center, axes)]), strategy, memory_limit,
-        None if kernel_size is None else [*_each(kernel_size, axes)],
+        x, bias, [*kernel.parameters(), *kernel.buffers()], " ".join(found.words), found.ratios or None, floats,
+        found.sizes, number, out_channels, autocast, channels_last, padding_mode, bool(antialias), middle, strategy,
+        memory_limit, None if kernel_size is None else [*_each(kernel_size, axes)],
     )  # fmt: skip
 
 
-def _each(value: object, axes: int) -> Sequence[object]:
+def _each(value: Any, axes: int) -> Sequence[Any]:
     return value if isinstance(value, (tuple, list)) else (value,) * axes

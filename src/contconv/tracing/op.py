@@ -1,7 +1,7 @@
 """A whole continuous convolution as one operation of torch, `contconv::conv`, which tracers do not look into.
 
 Planning is exact arithmetic and caches, which no tracer can follow, and the best strategy depends on sizes that a graph
-knows as symbols only. So the operation runs the same pipeline as an eager call; its gradients run it again, with a tape.
+knows as symbols only. So the operation runs the pipeline of an eager call; its gradients run it again, with a tape.
 
     x, bias     as in `continuous_conv`; state: the kernel's parameters and buffers
     scales      the scale of each axis, separated by spaces: a fraction where it is known when the graph is made, else
@@ -49,9 +49,9 @@ class _Call(nn.Module):
 
 
 def computed(
-    x: Tensor, bias: Tensor | None, state: Sequence[Tensor], scales: str, ratios: Sequence[int] | None, floats: Tensor | None,
-    sizes: Sequence[int], number: int, out_channels: int, autocast: torch.dtype | None, channels_last: bool,
-    padding_mode: str, antialias: bool, center: str, strategy: str | None, memory_limit: int | None,
+    x: Tensor, bias: Tensor | None, state: Sequence[Tensor], scales: str, ratios: Sequence[int] | None,
+    floats: Tensor | None, sizes: Sequence[int], number: int, out_channels: int, autocast: torch.dtype | None,
+    channels_last: bool, padding_mode: str, antialias: bool, center: str, strategy: str | None, memory_limit: int | None,
     kernel_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
     """The eager pipeline on what the graph says."""
@@ -101,9 +101,9 @@ def _forward(x: Tensor, bias: Tensor | None, state: Sequence[Tensor], *rest: Any
 
 
 def _fake_forward(
-    x: Tensor, bias: Tensor | None, state: Sequence[Tensor], scales: str, ratios: Sequence[int] | None, floats: Tensor | None,
-    sizes: Sequence[int], number: int, out_channels: int, autocast: torch.dtype | None, channels_last: bool,
-    *options: Any,
+    x: Tensor, bias: Tensor | None, state: Sequence[Tensor], scales: str, ratios: Sequence[int] | None,
+    floats: Tensor | None, sizes: Sequence[int], number: int, out_channels: int, autocast: torch.dtype | None,
+    channels_last: bool, *options: Any,
 ) -> Tensor:  # fmt: skip
     words = scales.split()
     out = [_unknown_size() if word == "f" and size == -1 else size for word, size in zip(words, sizes, strict=True)]
