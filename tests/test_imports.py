@@ -19,6 +19,7 @@ ROOMS = [
     ["kernels"],
     ["native"],
     ["strategies"],
+    ["tracing"],
     ["functional", "overrides"],
     ["discrete"],
     ["modules"],

@@ -8,6 +8,7 @@ from contconv.kernels import Kernel, as_kernel, dilation_of, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
+from contconv.tracing import in_graph, served_by
 from contconv.transforms import differentiated, transformed
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -38,6 +39,11 @@ def continuous_conv(
     >>> continuous_conv(torch.ones(1, 3, 8, 8), contconv.Cubic(), scale=(0.61, 1.37)).shape
     torch.Size([1, 3, 5, 11])
     """
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return in_graph(
+            x, kernel, bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
+            strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
+        )  # fmt: skip
     kernel = as_kernel(kernel)
     check_tensors(x, kernel, bias)
     dtype = computing_dtype(x)
@@ -143,3 +149,6 @@ def like_format_of(x: Tensor, y: Tensor) -> Tensor:
     if channels_last and x.is_contiguous(memory_format=channels_last) and not x.is_contiguous():
         return y.contiguous(memory_format=channels_last)
     return y.contiguous()
+
+
+served_by(continuous_conv)

@@ -10,7 +10,7 @@ from contconv.discrete import discrete_layer, nearest_discrete_layer, nearest_st
 from contconv.functional import continuous_conv
 from contconv.grid import PADDING_MODES
 from contconv.kernels import DEFAULT_KERNEL, KERNELS, Kernel, as_kernel, check_channels, support, traits
-from contconv.overrides import Override, Resize, Resizing
+from contconv.overrides import Override, Resize, Resizing, nobody_overrides
 from contconv.size import (
     Number,
     PerAxis,
@@ -145,6 +145,10 @@ class ContinuousConv(Resizing):
     def forward(self, x: Tensor, *, scale: PerAxis | None = None, size: Size | None = None) -> Tensor:
         """x: [N, Cin, *in] -> [N, Cout, *out], by this call's `scale` and/or `size`, or the layer's own scale."""
         self._check_shape(x)
+        if torch.compiler.is_compiling() and type(self).native is ContinuousConv.native and nobody_overrides():
+            # A tracer cannot follow exact grids: the operation that it sees makes this one from the same numbers.
+            own = self.scale if scale is None and size is None else scale
+            return self._sampled(x, own, size, self.center)
         return self._on_grid(x, self.resize(x.shape[2:], scale=scale, size=size))
 
     def _check_shape(self, x: Tensor) -> None:
@@ -158,8 +162,11 @@ class ContinuousConv(Resizing):
             raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
 
     def _on_grid(self, x: Tensor, grid: Resize) -> Tensor:
+        return self._sampled(x, grid.scale, grid.size, grid.center)
+
+    def _sampled(self, x: Tensor, scale: PerAxis | None, size: Size | None, center: PerAxis) -> Tensor:
         return continuous_conv(
-            x, self.kernel, self.bias, scale=grid.scale, size=grid.size, center=grid.center,
+            x, self.kernel, self.bias, scale=scale, size=size, center=center,
             padding_mode=self.padding_mode, antialias=self.antialias, strategy=self.strategy,
             memory_limit=self.memory_limit, kernel_size=self.kernel_size,
         )  # fmt: skip

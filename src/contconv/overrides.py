@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
+from threading import Lock
 from typing import Any, Protocol
 
 from torch import nn
@@ -64,6 +65,13 @@ class Resizing(nn.Module):
 
 
 _source: ContextVar[Source | None] = ContextVar("contconv overrides", default=None)
+_open = 0  # blocks of `overriding` in all threads: what a tracer can look at (and guard), unlike a context variable
+_lock = Lock()
+
+
+def nobody_overrides() -> bool:
+    """Whether nobody overrides anywhere, in no thread."""
+    return _open == 0
 
 
 def announced(model: nn.Module) -> None:
@@ -88,7 +96,15 @@ def current() -> Source | None:
 def overriding(source: Source | None) -> Iterator[None]:
     """Let `source` override within the block (None: nobody), in this thread or task alone."""
     token = _source.set(source)
+    _count(1)
     try:
         yield
     finally:
+        _count(-1)
         _source.reset(token)
+
+
+def _count(blocks: int) -> None:
+    global _open
+    with _lock:
+        _open += blocks

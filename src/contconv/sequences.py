@@ -6,7 +6,8 @@ from math import prod
 
 import torch
 
-from contconv.size import Number, Size, exact, exact_scale, exact_sizes, scaled_size
+from contconv.size import Number, Size, exact, exact_scale, exact_sizes
+from contconv.tracing import ratio
 
 Scales = tuple[tuple[Fraction, ...], ...]
 
@@ -64,10 +65,12 @@ def output_sizes(in_size: Size, scales: Sequence[Sequence[Number]]) -> tuple[tup
     if len({len(layer) for layer in scales}) != 1:
         raise ValueError(f"scales must have at least one layer, and as many axes in each, got {scales!r}")
     axes = len(scales[0])
-    sizes = exact_sizes(in_size, axes, "in_size")
-    products = [Fraction(1)] * axes
+    traced = torch.compiler.is_compiling() and isinstance(in_size, Sequence)
+    sizes = tuple(in_size) if traced else exact_sizes(in_size, axes, "in_size")  # type: ignore[arg-type]
+    products = [(1, 1)] * axes
     shapes = []
     for layer in scales:
-        products = [product * exact_scale(s) for product, s in zip(products, layer, strict=True)]
-        shapes.append(tuple(scaled_size(n, product) for n, product in zip(sizes, products, strict=True)))
+        ratios = [ratio(s) for s in layer]
+        products = [(n * r[0], d * r[1]) for (n, d), r in zip(products, ratios, strict=True)]
+        shapes.append(tuple(-((-size * n) // d) for size, (n, d) in zip(sizes, products, strict=True)))
     return tuple(shapes)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 
+import torch
 from torch import Tensor, nn
 
 from contconv.kernels import Kernel
@@ -28,6 +29,9 @@ def equal_steps(steps: int = STEPS, target: Fraction = TARGET) -> Scales:
     step = exact(float(target) ** (1 / steps), "step")
     column = [step] * (steps - 1) + [target / step ** (steps - 1)]
     return tuple((s, s) for s in column)
+
+
+EQUAL_STEPS = equal_steps()
 
 
 class CCNet(nn.Module):
@@ -66,7 +70,7 @@ class CCNet(nn.Module):
 
     def features(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
         """The last layer's map, after its ReLU: [N, Cin, H, W] -> [N, 64, ceil(H * product), ceil(W * product)]."""
-        chosen = equal_steps() if scales is None else checked(scales)
+        chosen = EQUAL_STEPS if scales is None else checked(scales)
         first, *rest = self.convs
         sizes = output_sizes(x.shape[-2:], chosen)
         x = first(x, scale=1).relu()
@@ -90,4 +94,6 @@ def checked(scales: Sequence[PerAxis]) -> Scales:
             f"scales must have {STEPS} entries, one for each layer but the first, as "
             f"sample_scales({STEPS}, 1/{SHRINK}) draws them; got {len(scales)}"
         )
+    if torch.compiler.is_compiling():  # as they are: the layers know what a scale may be
+        return tuple(scale if isinstance(scale, tuple | list) else (scale, scale) for scale in scales)  # type: ignore[misc]
     return tuple(exact_scales(scale, 2) for scale in scales)
