@@ -19,7 +19,9 @@ medians. *must* is the largest we accept. *memory* is the peak growth of the pro
 the worst gradient.
 
 The machine was shared with other jobs while these were measured: repeated, a row moves by some 10 to 15 %, and single
-ones by more (a row that runs `F.conv2d` itself, scale 1, came out between 0.5 and 1.2).
+ones by more (a row that runs `F.conv2d` itself, scale 1, came out between 0.5 and 1.2). The times of the rows W were
+measured at real-time priority (`chrt -f 10`), which keeps the sampler of memory from running; their memory is that of
+a run before.
 """
 
 PAPER = """
