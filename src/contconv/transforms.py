@@ -27,6 +27,17 @@ def differentiated() -> bool:
     return any(interpreter.key() != torch._C._functorch.TransformType.Vmap for interpreter in stack or ())
 
 
+def traced() -> bool:
+    """Whether tensors may be fakes: a tracer is at work, and not just somebody who counts or prints."""
+    if torch.compiler.is_compiling():
+        return True
+    if not torch._C._len_torch_dispatch_stack():
+        return False
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return any(mode.is_infra_mode() for mode in _get_current_dispatch_mode_stack())
+
+
 @contextmanager
 def unobserved() -> Iterator[None]:
     """A context in which new tensors are plain ones, fit to be kept: no transform wraps them, no tracer fakes them."""
@@ -36,7 +47,7 @@ def unobserved() -> Iterator[None]:
             from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
             stack.enter_context(temporarily_clear_interpreter_stack())
-        if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        if traced():
             from torch.utils._python_dispatch import _disable_current_modes
 
             stack.enter_context(_disable_current_modes())
