@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs docs docs-figures clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs docs docs-figures release-check clean
 
 setup: $(STAMP)
 
@@ -75,6 +75,10 @@ docs: setup
 
 docs-figures: setup
 	$(BIN)/python docs/site/figures.py
+
+# sdist and wheel, tried in a fresh environment with a compiler and without. Needs the network, as setup does.
+release-check: setup
+	$(BIN)/python release/check.py
 
 clean:
 	rm -rf $(VENV) build dist out
