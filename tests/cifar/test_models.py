@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from contconv import SplineKernel, sample_scales
-from contconv.kernels import KERNELS
 from contconv.models import BlurPoolNet, CCNet, ConvNet, equal_steps
 from contconv.models.blurpool import BlurPool
+from contconv.models.networks import KERNEL_CHOICES
 
 # Example 1 of the paper's appendix: scales and sizes of layers 2 to 8, [H, W].
 PAPER_SCALES = [
@@ -69,9 +69,9 @@ def test_convnet_is_the_papers_table():
     assert torch.allclose(model.features(x), plain[:16](x), atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", KERNEL_CHOICES)
 def test_ccnet_has_the_papers_sizes_at_the_papers_scales(kernel):
-    model = CCNet(kernel, width=4, hidden=8)
+    model = CCNet(KERNEL_CHOICES[kernel], width=4, hidden=8)
     x = torch.randn(2, 3, 32, 32)
     assert sizes_of_maps(model, x, PAPER_SCALES) == PAPER_SIZES
     assert model(x, PAPER_SCALES).shape == (2, 10)

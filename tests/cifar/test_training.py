@@ -17,7 +17,8 @@ from torch import nn
 
 from contconv.cifar import checkpoint, draws, training
 from contconv.cifar.log import rows
-from contconv.cifar.recipe import PAPER, SHORT, Recipe, learning_rate, optimizer, recipe
+from contconv.cifar.muon import Muon
+from contconv.cifar.recipe import PAPER, SHORT, Recipe, learning_rate, optimizers, recipe
 from contconv.cifar.training import scales_of
 from contconv.models.networks import Network, build, load_weights
 from contconv.sequences import output_sizes
@@ -150,7 +151,7 @@ def test_a_finished_run_is_not_run_again(data, tmp_path, monkeypatch):
 
 def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     model = build(CONVNET)
-    state = checkpoint.State(model, optimizer(SHORT, model), torch.zeros(2, 3), step=1)
+    state = checkpoint.State(model, optimizers(SHORT, model), torch.zeros(2, 3), step=1)
     checkpoint.save(tmp_path, state, {})
     before = (tmp_path / checkpoint.NAME).read_bytes()
     state.step = 2
@@ -262,7 +263,7 @@ def test_the_papers_recipe():
         rates = [learning_rate(paper, 781 * epoch, 781 * 400) for epoch in range(400)]
         for epoch, value in enumerate(rates):
             assert value == pytest.approx(rate * 0.1 ** sum(epoch >= drop for drop in drops))
-        adam = optimizer(paper, build(CONVNET))
+        (adam,) = optimizers(paper, build(CONVNET))
         assert type(adam) is torch.optim.Adam
         assert adam.param_groups[0]["weight_decay"] == 5e-4
 
@@ -283,7 +284,7 @@ def test_the_optimizer_is_adam_by_hand_whatever_the_layout_of_the_weights(decoup
     layer = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
     weight = layer.weight.detach().double()
-    adam = optimizer(plain, layer)
+    (adam,) = optimizers(plain, layer)
     first = second = torch.zeros_like(weight)
     for step in range(1, 4):
         adam.zero_grad()
@@ -296,9 +297,44 @@ def test_the_optimizer_is_adam_by_hand_whatever_the_layout_of_the_weights(decoup
         assert torch.allclose(layer.weight.double(), weight, atol=1e-6)
 
 
+@pytest.mark.parametrize("network", [CONVNET, TINY])
+def test_filters_move_by_muon_and_the_rest_by_adam(network):
+    model = build(network)
+    adam, muon = optimizers(recipe("short", network.model, filter_rate=0.02), model)
+    moved = {id(p) for group in muon.param_groups for p in group["params"]}
+    others = {id(p) for group in adam.param_groups for p in group["params"]}
+    assert moved == {id(p) for p in model.parameters() if p.ndim > 2}
+    assert others == {id(p) for p in model.parameters() if p.ndim <= 2}
+    assert {group["share"] for group in muon.param_groups} == {0.02 / SHORT.learning_rate}
+
+
+@pytest.mark.parametrize(
+    ("shape", "out_dim"), [((6, 3, 3, 3), 0), ((6, 2, 1, 1), 0), ((9, 6, 4), -2), ((4, 9, 6, 5), -2)]
+)
+def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
+    weight = nn.Parameter(torch.randn(shape))
+    start, momentum = weight.detach().clone(), torch.zeros(shape)
+    muon = Muon([{"params": [weight], "out_dim": out_dim}], lr=0.1, weight_decay=0.5)
+    for _ in range(3):
+        weight.grad = torch.randn(shape)
+        momentum = 0.95 * momentum + 0.05 * weight.grad
+        before = weight.detach().clone()
+        muon.step()
+        step = (before * (1 - 0.1 * 0.5) - weight.detach()) / 0.1
+        ahead = 0.05 * weight.grad + 0.95 * momentum
+        step, ahead = (t.movedim(out_dim, 0).flatten(1) for t in (step, ahead))
+        left, _, right = torch.linalg.svd(ahead, full_matrices=False)
+        values = left.T @ step @ right.T
+        assert torch.allclose(values, values.diag().diag(), atol=1e-3)
+        assert values.diag().min() > 0.5
+        assert values.diag().max() < 1.3
+    assert not torch.equal(weight, start)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"filter_rate": 0.0}, "filter_rate must be positive, got 0.0"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"batch": -1}, "batch must be at least 1, got -1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),

@@ -1,11 +1,12 @@
 """Where a run can go on from: one file, replaced by one rename, and nothing in it that could execute.
 
-Tensors (weights, Adam's moments, running sums) are safetensors; the rest is JSON in the same file's metadata. There is
-no state of random generators or of a schedule: both follow from the seed and the step (see `draws`, `recipe`).
+Tensors (weights, optimizers' moments, running sums) are safetensors; the rest is JSON in the same file's metadata.
+There is no state of random generators or of a schedule: both follow from the seed and the step (see `draws`, `recipe`).
 """
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class State:
     """What changes while a run goes on."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizers: list[torch.optim.Optimizer]  # each over parameters of its own
     sums: Tensor  # running sums of what is logged
     step: int = 0  # how many are done
     seconds: float = 0.0  # of the epoch that is under way
@@ -74,16 +75,24 @@ def sweep(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _named(state: State) -> list[tuple[str, nn.Parameter]]:
-    return list(state.model.named_parameters())
+def _owned(state: State) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
+    """Every parameter, by name, with the optimizer that moves it."""
+    owners = {
+        parameter: optimizer
+        for optimizer in state.optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in state.model.named_parameters():
+        yield name, parameter, owners[parameter]
 
 
 def _moments(state: State) -> dict[str, Tensor]:
-    """The optimizer's tensors by parameter name and kind."""
+    """The optimizers' tensors by parameter name and kind."""
     return {
         f"{name}.{kind}": value
-        for name, parameter in _named(state)
-        for kind, value in state.optimizer.state[parameter].items()
+        for name, parameter, optimizer in _owned(state)
+        for kind, value in optimizer.state[parameter].items()
     }
 
 
@@ -91,10 +100,10 @@ def _restore(state: State, tensors: dict[str, Tensor]) -> None:
     """Copy tensors into place; moments get their parameter's layout, as the optimizer would have made them."""
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     state.model.load_state_dict(weights)
-    for name, parameter in _named(state):
+    for name, parameter, optimizer in _owned(state):
         prefix = f"optimizer.{name}."
         found = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
-        state.optimizer.state[parameter] = {
+        optimizer.state[parameter] = {
             kind: torch.empty_like(parameter, requires_grad=False).copy_(tensor)
             if tensor.shape == parameter.shape
             else tensor.to(parameter.device)

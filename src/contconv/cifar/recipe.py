@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from contconv.cifar.muon import Muon, filters
 from contconv.models.networks import Network
 
 RecipeName = Literal["short", "paper"]
@@ -31,6 +32,8 @@ class Recipe:
     drops: tuple[float, ...] = ()
     """Where, as shares of the training, the learning rate falls by 10."""
     label_smoothing: float = 0.0
+    filter_rate: float | None = None
+    """The peak for the filters of convolutions, which then move by Muon and the rest by Adam; None is Adam for all."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -40,12 +43,14 @@ class Recipe:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if not (0 <= self.weight_decay < math.inf):
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
+            raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
         for name in ("label_smoothing", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
 
 
-SHORT = Recipe(20, 128, 1e-3, "one-cycle", weight_decay=0.05, decoupled=True, warmup=0.2)
+SHORT = Recipe(10, 128, 1e-3, "one-cycle", weight_decay=0.05, decoupled=True, warmup=0.2, filter_rate=0.02)
 
 # The appendix: CCNet at 5e-4, by 10 less from epochs 200 and 300 of 400 on; ConvNet at 1e-3, from 150 and 250 on.
 PAPER = {
@@ -75,10 +80,22 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     return recipe.learning_rate * (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
 
 
-def optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Adam or AdamW over all parameters, in one pass over memory."""
+def optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
+    """Adam or AdamW over all parameters, in one pass over memory; or Muon over the filters and that over the rest.
+
+    Each group's `share` is what it learns at, as a multiple of `learning_rate`.
+    """
+    weights, mixings = ([], []) if recipe.filter_rate is None else filters(model)
+    moved = {id(parameter) for parameter in weights + mixings}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in moved]
     kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
-    return kind(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    adam = kind([{"params": rest, "share": 1.0}], lr=rate, weight_decay=decay, fused=True)
+    if recipe.filter_rate is None:
+        return [adam]
+    share = recipe.filter_rate / rate
+    groups = [{"params": weights, "share": share}, {"params": mixings, "share": share, "out_dim": -2}]
+    return [adam, Muon([group for group in groups if group["params"]], lr=recipe.filter_rate, weight_decay=decay)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from contconv.cifar import augment, checkpoint, draws, folder
 from contconv.cifar.data import Images
 from contconv.cifar.interrupt import Interrupt
 from contconv.cifar.log import EPOCHS, Log, rows
-from contconv.cifar.recipe import Config, learning_rate, optimizer
+from contconv.cifar.recipe import Config, learning_rate, optimizers
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
 from contconv.models.networks import build, save_weights
@@ -97,9 +97,9 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draws.generator(config.seed, "weights").initial_seed())
             model = build(config.network)
-        adam = optimizer(config.recipe, model)
-        self.net, self.optimizer = fabric.setup(model, adam)
-        self.state = checkpoint.State(model, adam, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
+        chosen = optimizers(config.recipe, model)
+        self.net, *self.optimizers = fabric.setup(model, *chosen)
+        self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
         checkpoint.load(out, self.state, plain(config))
         fabric.barrier()  # nobody writes before all have read
         self.log = self._opened() if fabric.is_global_zero else None
@@ -115,15 +115,18 @@ class Run:
     def step(self) -> None:
         """One batch forward and back; nothing here waits for the device."""
         state, recipe = self.state, self.config.recipe
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, state.step, self.steps)
+        rate = learning_rate(recipe, state.step, self.steps)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["share"]
         x, labels = self.batch()
         scales = scales_of(self.config, state.step)
         logits = self.net(x) if scales is None else self.net(x, scales)
         loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
-        self.optimizer.zero_grad()
+        self.net.zero_grad()
         self.fabric.backward(loss)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         right = (logits.detach().argmax(1) == labels).double().mean()
         state.sums += torch.stack([loss.detach().double(), right, torch.ones_like(right)])
         state.step += 1

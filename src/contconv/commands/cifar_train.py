@@ -26,14 +26,16 @@ class Train:
     """The folder for config.json, steps.csv, epochs.csv, the checkpoint, model.safetensors and result.json."""
     model: ModelName = "ccnet"
     kernel: str | None = None
-    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense."""
+    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense, taps."""
     recipe: RecipeName = "short"
-    """short: AdamW, one cycle of the learning rate, 20 epochs. paper: Adam, two drops, 400 epochs."""
+    """short: Muon for filters, AdamW for the rest, one cycle, 10 epochs. paper: Adam, two drops, 400 epochs."""
     epochs: int | None = None
     """Instead of the recipe's; so the following."""
     batch: int | None = None
     """Images in a step, over all processes."""
     learning_rate: float | None = None
+    filter_rate: float | None = None
+    """Of filters, by Muon; learning_rate is the rest's."""
     weight_decay: float | None = None
     label_smoothing: float | None = None
     seed: int = 0
@@ -63,6 +65,7 @@ def config_of(command: Train) -> Config:
             epochs=command.epochs,
             batch=command.batch,
             learning_rate=command.learning_rate,
+            filter_rate=command.filter_rate,
             weight_decay=command.weight_decay,
             label_smoothing=command.label_smoothing,
         ),
