@@ -18,6 +18,7 @@ from contconv.cifar.recipe import Config, learning_rate, optimizer
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
 from contconv.models.networks import build, save_weights
+from contconv.models.starting import begin
 from contconv.sequences import Scales
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draws.generator(config.seed, "weights").initial_seed())
             model = build(config.network)
+        if config.init is not None and not (out / checkpoint.NAME).exists():
+            begin(model, config.init)
         adam = optimizer(config.recipe, model)
         self.net, self.optimizer = fabric.setup(model, adam)
         self.state = checkpoint.State(model, adam, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))

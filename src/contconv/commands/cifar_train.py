@@ -14,6 +14,7 @@ from contconv.cifar.recipe import Config, RecipeName, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.architecture import PaddingMode
 from contconv.models.networks import ModelName, Network
+from contconv.models.starting import start
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Train:
     """The folder for config.json, steps.csv, epochs.csv, the checkpoint, model.safetensors and result.json."""
     model: ModelName = "ccnet"
     kernel: str | None = None
-    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense."""
+    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-folded, spline-dense."""
+    init: Path | None = None
+    """Weights of a trained convnet that ccnet begins with (kernels spline and spline-folded)."""
     recipe: RecipeName = "short"
     """short: AdamW, one cycle of the learning rate, 20 epochs. paper: Adam, two drops, 400 epochs."""
     epochs: int | None = None
@@ -55,8 +58,9 @@ class Train:
 
 def config_of(command: Train) -> Config:
     """All that the weights depend on."""
+    network = Network(command.model, command.kernel, command.padding_mode)
     return Config(
-        network=Network(command.model, command.kernel, command.padding_mode),
+        network=network,
         recipe=recipe(
             command.recipe,
             command.model,
@@ -72,6 +76,7 @@ def config_of(command: Train) -> Config:
         max_denominator=command.max_denominator,
         images=command.images,
         precision=command.precision,
+        init=None if command.init is None else start(command.init, network),
     )
 
 

@@ -20,9 +20,11 @@ from contconv.models.convnet import ConvNet
 ModelName = Literal["ccnet", "convnet", "blurpool"]
 PAPER_KERNEL = "internal-per-tap"
 
-# What `--kernel` takes: the library's own names, and a spline that can follow more.
+# What `--kernel` takes: the library's own names, a spline that answers constants alike at every phase (as converted
+# filters do), and one that can follow more.
 KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
     **{name: name for name in KERNELS},
+    "spline-folded": partial(SplineKernel, fold=True),
     "spline-dense": partial(SplineKernel, density=2),
 }
 MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
