@@ -50,14 +50,15 @@ def over_scales(study: Study, after: bool, calibrate: bool) -> list[Row]:
     return rows
 
 
-def ensembles(study: Study, after: bool) -> Row:
+def ensembles(study: Study, after: bool, calibrate: bool) -> Row:
     """Ensembles of random scales around the original ones: of these alone, and with the original ones among them."""
-    return study.store.once(f"ensembles/{study.label(after)}", partial(_ensembles, study, after))
+    return study.store.once(f"ensembles/{study.label(after)}", partial(_ensembles, study, after, calibrate))
 
 
-def _ensembles(study: Study, after: bool) -> Row:
+def _ensembles(study: Study, after: bool, calibrate: bool) -> Row:
     settings, labels = study.settings, study.some.labels
-    default = study.logits("elastic", after, ORIGINAL, study.some_images)
+    said = partial(study.logits, "elastic", after, x=study.some_images, calibrate=calibrate)
+    default = said(ORIGINAL)
     alone: list[list[float]] = []
     joint: dict[str, list[list[float]]] = {"random": [], "with the original": []}
     for draw in range(settings.draws):
@@ -66,7 +67,7 @@ def _ensembles(study: Study, after: bool) -> Row:
             drawn(study.model, 1 / (1 + settings.spread), 1 + settings.spread, source)
             for _ in range(max(settings.members))
         ]
-        passes = [study.logits("elastic", after, way, study.some_images) for way in ways]
+        passes = [said(way) for way in ways]
         alone.append([accuracy(one, labels) for one in passes])
         joint["random"].append(_joint(passes, labels, settings.members))
         joint["with the original"].append(_joint([default, *passes], labels, settings.members))
@@ -110,15 +111,15 @@ def latencies(study: Study) -> dict[str, dict[str, float]]:
     }
 
 
-def consistency(study: Study, kind: Kind, after: bool) -> Row:
+def consistency(study: Study, kind: Kind, after: bool, calibrate: bool) -> Row:
     """The accuracy on some images, and the percentage of them that keep their class when shifted."""
 
     def measure() -> Row:
         kept = consistencies(classes, study.some.pixels, study.settings.shifts, study.settings.seed)
-        return {"accuracy": measured(study, kind, after, ORIGINAL), "consistency": kept}
+        return {"accuracy": measured(study, kind, after, ORIGINAL, calibrate=calibrate), "consistency": kept}
 
     def classes(x: Tensor) -> Tensor:
-        return study.logits(kind, after, ORIGINAL, x).argmax(1)
+        return study.logits(kind, after, ORIGINAL, x, calibrate=calibrate).argmax(1)
 
     return study.store.once(f"consistency/{study.label(after)}/{kind}", measure)
 

@@ -39,8 +39,9 @@ def found(study: Study, parts: tuple[Part, ...] = PARTS) -> Row:
 
 
 def measured(study: Study, parts: tuple[Part, ...], compared: dict[str, tuple[bool, bool]]) -> Row:
-    """The parts for some states; those that shifts and ensembles are measured in have their own statistics."""
-    plain = {state: after for state, (after, calibrate) in compared.items() if after or not calibrate}
+    """The parts for some states; shifts and ensembles are not measured on a network that is calibrated alone."""
+    plain = {state: how for state, how in compared.items() if how != (False, True)}
+    calibrate = dict(plain.values())
     whole: Row = {"images": len(study.some), "identity": measurements.identity(study)}
     if "budgets" in parts:
         whole["latency"] = measurements.latencies(study)
@@ -49,12 +50,12 @@ def measured(study: Study, parts: tuple[Part, ...], compared: dict[str, tuple[bo
         whole["scales"] = {state: measurements.over_scales(study, *how) for state, how in compared.items()}
     if "consistency" in parts:
         whole["consistency"] = {
-            label: measurements.consistency(study, kind, after)
+            label: measurements.consistency(study, kind, after, calibrate[after])
             for (kind, after), label in LABELS.items()
-            if after in plain.values()
+            if after in calibrate
         }
     if "ensembles" in parts:
-        whole["ensembles"] = {state: measurements.ensembles(study, after) for state, after in plain.items()}
+        whole["ensembles"] = {state: measurements.ensembles(study, *how) for state, how in plain.items()}
     return whole
 
 

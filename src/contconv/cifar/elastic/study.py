@@ -36,6 +36,7 @@ class Study:
         channels_last(self.original)
         self.digest = hashlib.sha256(weights.read_bytes()).hexdigest()[:16]
         about = {"weights": weights.name, "sha256": self.digest, "test images": len(test), **vars(settings)}
+        about["tuning"] = {name: value for name, value in vars(tuning).items() if name != "epochs"}
         self.store = Store(out / folder.RESULT, about)
         self.some = test.first(min(settings.images, len(test)))
         self.model = self._made("elastic")

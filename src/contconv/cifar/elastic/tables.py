@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from contconv.cifar.elastic.tuning import Kind
+
 Row = dict[str, Any]
 Table = dict[str, Any]
 WAYS = ("early", "middle", "late", "even")
-LABELS = {
+LABELS: dict[tuple[Kind, bool], str] = {
     ("resized", False): "ResNet, as trained (converted: the same)",
     ("elastic", True): "converted, fine-tuned with random scales inside",
     ("resized", True): "ResNet, fine-tuned on resized images",
