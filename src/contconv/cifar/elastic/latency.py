@@ -2,27 +2,26 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 
-from contconv.cifar.elastic.ways import Way
+from contconv.cifar.elastic.ways import ORIGINAL, Way
 
 WARM_UP = 2
 
 
-def by_turns(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each run in each round; in a round each has its turn, so that all see the same disturbances."""
+def by_turns(runs: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each run says that it took, in each round; all have a turn in a round, and see the same disturbances."""
     for _ in range(WARM_UP):
         for run in runs.values():
             run()
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(run())
     return seconds
 
 
@@ -41,16 +40,21 @@ def latency_ratios(
 
     Resized images are given to the original, and resizing them is part of the time.
     """
-
-    def run(way: Way) -> Callable[[], object]:
-        network = model if way.side is None else original
-
-        def once() -> object:
-            with way.running(network):
-                return network(way.seen(x))
-
-        return once
-
     with torch.inference_mode():
-        runs = {"original": lambda: original(x), **{name: run(way) for name, way in ways.items()}}
-        return ratios(by_turns(runs, rounds), "original")
+        runs = {
+            name: partial(seconds_of, model if way.side is None else original, way, x) for name, way in ways.items()
+        }
+        base = partial(seconds_of, original, ORIGINAL, x)
+        return ratios(by_turns({"original": base, **runs}, rounds), "original")
+
+
+def seconds_of(network: nn.Module, way: Way, x: Tensor) -> float:
+    """One pass; the scales inside are chosen before it begins, as they would be for many passes.
+
+    With one thread it is that thread's processor time, which other programs on the machine do not lengthen.
+    """
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    with way.running(network):
+        start = clock()
+        network(way.seen(x))
+        return clock() - start
