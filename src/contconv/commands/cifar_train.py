@@ -27,9 +27,9 @@ class Train:
     """The folder for config.json, steps.csv, epochs.csv, the checkpoint, model.safetensors and result.json."""
     model: ModelName = "ccnet"
     kernel: str | None = None
-    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-folded, spline-dense."""
+    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense, taps."""
     init: Path | None = None
-    """Weights of a trained convnet that ccnet begins with (kernels spline and spline-folded)."""
+    """Weights of a trained convnet that ccnet begins with (kernels taps and spline)."""
     recipe: RecipeName = "short"
     """short: AdamW, one cycle of the learning rate, 20 epochs. paper: Adam, two drops, 400 epochs."""
     epochs: int | None = None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv import files
-from contconv.kernels import KERNELS, SplineKernel
+from contconv.kernels import KERNELS, SplineKernel, TapKernel
 from contconv.models.architecture import PaddingMode
 from contconv.models.blurpool import BlurPoolNet
 from contconv.models.ccnet import CCNet
@@ -20,12 +20,12 @@ from contconv.models.convnet import ConvNet
 ModelName = Literal["ccnet", "convnet", "blurpool"]
 PAPER_KERNEL = "internal-per-tap"
 
-# What `--kernel` takes: the library's own names, a spline that answers constants alike at every phase (as converted
-# filters do), and one that can follow more.
+# What `--kernel` takes: the library's own names, a spline that can follow more, and one whose parameters are its values
+# at the pixels, as a convolution's are.
 KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
     **{name: name for name in KERNELS},
-    "spline-folded": partial(SplineKernel, fold=True),
     "spline-dense": partial(SplineKernel, density=2),
+    "taps": TapKernel,
 }
 MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
 

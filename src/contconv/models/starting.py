@@ -6,15 +6,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from contconv.kernels import SplineKernel
+from contconv.kernels import SplineKernel, TapKernel
 from contconv.models.architecture import layers
 from contconv.models.ccnet import CCNet
 from contconv.models.convnet import ConvNet
 from contconv.models.networks import Network, load_weights
 
-STARTED = ("spline", "spline-folded")  # kernels that taps determine
+STARTED = ("taps", "spline")  # kernels that taps determine
 STRIDES = tuple(Fraction(1, layer.stride) for layer in layers(3, 32)[1:])  # the scales at which CCNet is a ConvNet
 
 
@@ -53,7 +53,7 @@ def begin(model: nn.Module, found: Start) -> None:
 
 
 def take_over(model: CCNet, convnet: ConvNet) -> None:
-    """Let CCNet's splines go through ConvNet's taps, and copy all else; `model(x, STRIDES)` is then `convnet(x)`.
+    """Let CCNet's kernels go through ConvNet's taps, and copy all else; `model(x, STRIDES)` is then `convnet(x)`.
 
     >>> ccnet, convnet = CCNet("spline", width=4, hidden=8), ConvNet(width=4, hidden=8)
     >>> take_over(ccnet, convnet)
@@ -63,9 +63,17 @@ def take_over(model: CCNet, convnet: ConvNet) -> None:
     """
     with torch.no_grad():
         for layer, conv in zip(model.convs, convnet.convs, strict=True):
-            if not isinstance(layer.kernel, SplineKernel):
-                raise TypeError(f"model must have spline kernels, got {type(layer.kernel).__name__}")
             assert isinstance(conv, nn.Conv2d)
-            layer.kernel.interpolate(conv.weight)
+            go_through(layer.kernel, conv.weight)
             layer.get_parameter("bias").copy_(conv.get_parameter("bias"))
         model.head.load_state_dict(convnet.head.state_dict())
+
+
+def go_through(kernel: nn.Module | Tensor, taps: Tensor) -> None:
+    """Make the kernel the one through these taps [Cout, Cin, *K], if its kind has one."""
+    if isinstance(kernel, TapKernel):
+        kernel.weight.copy_(taps)
+    elif isinstance(kernel, SplineKernel):
+        kernel.interpolate(taps)
+    else:
+        raise TypeError(f"model must have kernels of the kind {' or '.join(STARTED)}, got {type(kernel).__name__}")
