@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 import contconv
-from contconv.models.resnet import Shortcut, normalized, resnet20, resnet56
+from contconv.models.resnet import Shortcut, antialiased, normalized, resnet, resnet20, resnet56
 
 
 @pytest.mark.parametrize(("make", "parameters", "convolutions"), [(resnet20, 269722, 19), (resnet56, 853018, 55)])
@@ -51,3 +51,33 @@ def test_at_other_scales_blocks_and_shortcuts_agree():
     assert plan.sizes["layer3.0.shortcut.pick"] == plan.sizes["layer3.0.conv1"] == (6, 8)
     with contconv.scales(model, plan):
         assert model(x).shape == (1, 10)
+
+
+def test_the_depth_is_read_from_the_weights(tmp_path):
+    net = resnet20().eval()
+    save_file(net.state_dict(), tmp_path / "weights.safetensors")
+    x = normalized(torch.rand(2, 3, 32, 32))
+    assert torch.equal(resnet(tmp_path / "weights.safetensors")(x), net(x))
+    save_file({"weight": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="is not a ResNet for CIFAR-10: it has no layer1"):
+        resnet(tmp_path / "other.safetensors")
+
+
+def test_antialiased_blocks_blur_before_they_take_every_second_pixel():
+    net = resnet20().eval()
+    smooth = antialiased(net)
+    block, x = net.layer2[0], torch.randn(2, 16, 8, 8)
+    taps = torch.tensor([1.0, 2.0, 1.0]) / 4
+    square = torch.outer(taps, taps)[None, None]
+
+    def blurred(y):
+        padded = F.pad(y, (1, 1, 1, 1), mode="reflect").flatten(0, 1)[:, None]
+        return F.conv2d(padded, square)[:, 0].unflatten(0, y.shape[:2])[:, :, ::2, ::2]
+
+    with torch.no_grad():
+        y = blurred(F.relu(block.bn1(F.conv2d(x, block.conv1.weight, padding=1))))
+        expected = F.relu(block.bn2(block.conv2(y)) + F.pad(blurred(x), (0, 0, 0, 0, 8, 8)))
+        assert torch.allclose(smooth.layer2[0](x), expected, atol=1e-5)
+        assert torch.equal(smooth.layer1(x), net.layer1(x))
+    assert smooth.state_dict().keys() == net.state_dict().keys()
+    assert net.layer2[0].conv1.stride == (2, 2)

@@ -9,6 +9,7 @@ from torch import nn
 
 from contconv.cifar.muon import Muon, filters
 from contconv.models.networks import Network
+from contconv.models.starting import Start
 
 RecipeName = Literal["short", "paper"]
 START = 25  # one-cycle begins at a 25th of its peak
@@ -115,6 +116,8 @@ class Config:
     """Train on so many of the images only; None is all."""
     precision: str = "32-true"
     """As Lightning Fabric names it."""
+    init: Start | None = None
+    """A trained ConvNet that CCNet begins as."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale_std < math.inf:

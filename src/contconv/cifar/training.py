@@ -18,6 +18,7 @@ from contconv.cifar.recipe import Config, learning_rate, optimizers
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
 from contconv.models.networks import build, save_weights
+from contconv.models.starting import begin
 from contconv.sequences import Scales
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draws.generator(config.seed, "weights").initial_seed())
             model = build(config.network)
+        if config.init is not None and not (out / checkpoint.NAME).exists():
+            begin(model, config.init)
         chosen = optimizers(config.recipe, model)
         self.net, *self.optimizers = fabric.setup(model, *chosen)
         self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))

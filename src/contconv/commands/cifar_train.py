@@ -14,6 +14,7 @@ from contconv.cifar.recipe import Config, RecipeName, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.architecture import PaddingMode
 from contconv.models.networks import ModelName, Network
+from contconv.models.starting import start
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Train:
     model: ModelName = "ccnet"
     kernel: str | None = None
     """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense, taps."""
+    init: Path | None = None
+    """Weights of a trained convnet that ccnet begins with (kernels taps and spline)."""
     recipe: RecipeName = "short"
     """short: Muon for filters, AdamW for the rest, one cycle, 10 epochs. paper: Adam, two drops, 400 epochs."""
     epochs: int | None = None
@@ -57,8 +60,9 @@ class Train:
 
 def config_of(command: Train) -> Config:
     """All that the weights depend on."""
+    network = Network(command.model, command.kernel, command.padding_mode)
     return Config(
-        network=Network(command.model, command.kernel, command.padding_mode),
+        network=network,
         recipe=recipe(
             command.recipe,
             command.model,
@@ -75,6 +79,7 @@ def config_of(command: Train) -> Config:
         max_denominator=command.max_denominator,
         images=command.images,
         precision=command.precision,
+        init=None if command.init is None else start(command.init, network),
     )
 
 

@@ -69,13 +69,23 @@ class SplineKernel(LearnedKernel):
             device=taps.device,
             dtype=taps.dtype,
         )
+        kernel.interpolate(taps)
+        return kernel
+
+    def interpolate(self, taps: Tensor) -> None:
+        """Make this the spline through the taps [Cout, Cin/groups, *K] of a discrete filter."""
+        assert isinstance(self.kernel_size, tuple)
+        wanted = (*self.mixing.shape[1:], *self.kernel_size)
+        if self.density is not None:
+            raise ValueError(f"density={self.density}: taps determine a spline of one control point per tap only")
+        if taps.shape != wanted:
+            raise ValueError(f"taps must be {list(wanted)} (out channels, in channels, sizes), got {list(taps.shape)}")
         control = taps.detach().double()
-        for axis, size in enumerate(kernel_size, start=2):
-            collocation = kernel.along(control_points(size), size).to(taps.device)  # [tap, control point]
+        for axis, size in enumerate(self.kernel_size, start=2):
+            collocation = self.along(control_points(size), size).to(taps.device)  # [tap, control point]
             control = torch.tensordot(control, torch.linalg.inv(collocation), dims=([axis], [1])).movedim(-1, axis)
         with torch.no_grad():
-            kernel.mixing.copy_(control.flatten(2).movedim(-1, 0))
-        return kernel
+            self.mixing.copy_(control.flatten(2).movedim(-1, 0))
 
     def reset_parameters(self) -> None:
         """Independent control points; the mean over the support of the weights' variance is the convolution's."""

@@ -1,5 +1,7 @@
 """The residual networks for CIFAR-10 of He et al. 2015 (section 4.2), with shortcuts that have no parameters."""
 
+import copy
+import re
 from pathlib import Path
 
 import torch
@@ -7,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contconv.conversion import load_weights
+from contconv.models.blurpool import BlurPool
+from contconv.models.networks import read_tensors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what published weights expect of the input's channels
 
@@ -20,7 +24,7 @@ class Shortcut(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.pick = nn.AvgPool2d(1, stride)
+        self.pick: nn.Module = nn.AvgPool2d(1, stride)
         self.new_channels = out_channels - in_channels
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,13 +39,14 @@ class Block(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(out_channels)
+        self.blur: nn.Module = nn.Identity()
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(out_channels)
         same = stride == 1 and in_channels == out_channels
         self.shortcut = nn.Identity() if same else Shortcut(in_channels, out_channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.blur(F.relu(self.bn1(self.conv1(x))))
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
@@ -83,6 +88,31 @@ def resnet20(weights: Path | str | None = None) -> ResNet:
 def resnet56(weights: Path | str | None = None) -> ResNet:
     """56 layers, 0.85 M parameters; `weights` is a safetensors file."""
     return _loaded(ResNet(blocks=9), weights)
+
+
+def resnet(weights: Path | str) -> ResNet:
+    """As many blocks as a safetensors file has weights for."""
+    tensors, _ = read_tensors(Path(weights))
+    numbers = [int(found[1]) for name in tensors if (found := re.match(r"layer1\.(\d+)\.", name))]
+    if not numbers:
+        raise ValueError(f"weights: {weights} is not a ResNet for CIFAR-10: it has no layer1")
+    return _loaded(ResNet(blocks=max(numbers) + 1), weights)
+
+
+def antialiased(model: ResNet) -> ResNet:
+    """A copy whose blocks of stride 2 have BlurPool instead (R. Zhang, 2019), with the same weights in the same places.
+
+    The convolution is dense, and after its ReLU comes the blur that takes every second pixel; so it does in the
+    shortcut.
+    """
+    smooth = copy.deepcopy(model)
+    for block in smooth.modules():
+        if isinstance(block, Block) and block.conv1.stride != (1, 1):
+            assert isinstance(block.shortcut, Shortcut)
+            block.conv1.stride = (1, 1)
+            block.blur = BlurPool()
+            block.shortcut.pick = BlurPool()
+    return smooth
 
 
 def _loaded(model: ResNet, weights: Path | str | None) -> ResNet:
