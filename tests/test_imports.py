@@ -27,7 +27,7 @@ ROOMS = [
     ["ensembles", "conversion"],
     ["elastic"],
     ["fitting"],
-    ["images", "plot"],
+    ["images", "plot", "exporting"],
     ["models"],
     ["experiments"],
     ["cifar"],

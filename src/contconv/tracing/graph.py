@@ -65,7 +65,7 @@ def ratio(scale: Number) -> tuple[int, int]:
     >>> ratio(0.61), ratio(Fraction(2, 3))
     ((61, 100), (2, 3))
     """
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_exporting() or not torch.compiler.is_compiling():
         scale = exact_scale(scale)
     if isinstance(scale, Fraction):
         return scale._numerator, scale._denominator  # type: ignore[attr-defined]
