@@ -13,14 +13,15 @@ PACKAGE = Path(contconv.__file__).parent
 
 # A room imports only from the rooms on the lines before its own.
 ROOMS = [
-    ["_version", "files"],
+    ["_version", "files", "arguments"],
     ["size", "precision", "transforms"],
+    ["overrides"],
     ["grid"],
     ["kernels"],
     ["native"],
     ["strategies"],
     ["tracing"],
-    ["functional", "overrides"],
+    ["functional"],
     ["discrete"],
     ["modules"],
     ["explanation", "sequences"],

@@ -44,7 +44,17 @@ def continuous_conv(
             x, kernel, bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
             strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
         )  # fmt: skip
-    kernel = as_kernel(kernel)
+    return computed(
+        x, as_kernel(kernel), bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias,
+        center=center, strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
+    )  # fmt: skip
+
+
+def computed(
+    x: Tensor, kernel: Kernel, bias: Tensor | None, *, scale: PerAxis | None, size: Size | None, padding_mode: str,
+    antialias: bool, center: PerAxis, strategy: str | None, memory_limit: int | None, kernel_size: Size | None,
+) -> Tensor:  # fmt: skip
+    """`continuous_conv`, with nobody else to do it."""
     check_tensors(x, kernel, bias)
     dtype = computing_dtype(x)
     exporting = torch.compiler.is_exporting()
@@ -159,4 +169,4 @@ def like_format_of(x: Tensor, y: Tensor) -> Tensor:
     return y.contiguous()
 
 
-served_by(continuous_conv)
+served_by(computed)
