@@ -34,7 +34,7 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
 
     import tyro
 
-    from contconv.commands import cifar, convert, experiment, explain, report, resize
+    from contconv.commands import cifar, convert, experiment, explain, export, report, resize
 
     command = tyro.cli(
         Annotated[experiment.Experiment, tyro.conf.subcommand("experiment")]
@@ -42,6 +42,7 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
         | Annotated[explain.Explain, tyro.conf.subcommand("explain")]
         | Annotated[resize.Resize, tyro.conf.subcommand("resize")]
         | Annotated[report.Report, tyro.conf.subcommand("report")]
+        | Annotated[export.Export, tyro.conf.subcommand("export")]
         | Annotated[cifar.Cifar, tyro.conf.subcommand("cifar")],
         prog="contconv",
         description="Continuous convolution: the paper's experiments and networks, conversion, pictures resized.",
@@ -54,6 +55,8 @@ def _obeyed(arguments: Sequence[str] | None) -> int:
         return experiment.obey(command)
     if isinstance(command, convert.Convert):
         return convert.obey(command)
+    if isinstance(command, export.Export):
+        return export.obey(command)
     if isinstance(command, explain.Explain):
         return explain.obey(command)
     if isinstance(command, resize.Resize):

@@ -8,7 +8,7 @@ from contconv.kernels import Kernel, as_kernel, dilation_of, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
-from contconv.tracing import in_graph, served_by
+from contconv.tracing import exportable, exported_flexibly, has_symbols, in_graph, served_by
 from contconv.transforms import differentiated, transformed
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -44,15 +44,33 @@ def continuous_conv(
             x, kernel, bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
             strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
         )  # fmt: skip
-    kernel = as_kernel(kernel)
+    return computed(
+        x, as_kernel(kernel), bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias,
+        center=center, strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
+    )  # fmt: skip
+
+
+def computed(
+    x: Tensor, kernel: Kernel, bias: Tensor | None, *, scale: PerAxis | None, size: Size | None, padding_mode: str,
+    antialias: bool, center: PerAxis, strategy: str | None, memory_limit: int | None, kernel_size: Size | None,
+) -> Tensor:  # fmt: skip
+    """`continuous_conv`, with nobody else to do it."""
     check_tensors(x, kernel, bias)
     dtype = computing_dtype(x)
+    exporting = torch.compiler.is_exporting()
+    if exporting and has_symbols(x):
+        axes = x.ndim - 2
+        return exported_flexibly(
+            x.to(dtype), kernel, None if bias is None else bias.to(dtype), scale=scale, size=size,
+            padding_mode=padding_mode, antialias=antialias, kernel_size=support(kernel, axes, kernel_size),
+            center=[exact(c, "center") for c in per_axis(center, axes, "center")],  # type: ignore[arg-type]
+        )  # fmt: skip
     problem = planned(
         x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
         kernel_size=kernel_size, memory_limit=memory_limit, dtype=dtype, device=x.device,
         training=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.parameters())),
     )  # fmt: skip
-    run = chosen(problem, strategy).run
+    run = (exportable(problem) if exporting else chosen(problem, strategy)).run
     bias = None if bias is None else bias.to(dtype)
     with full_precision(x.device):
         if not traits(kernel).channelwise:
@@ -151,4 +169,4 @@ def like_format_of(x: Tensor, y: Tensor) -> Tensor:
     return y.contiguous()
 
 
-served_by(continuous_conv)
+served_by(computed)

@@ -171,6 +171,14 @@ def phase_index(axis: Axis, device: torch.device) -> Tensor:
         return torch.tensor(axis.phase, device=device)
 
 
+@lru_cache(maxsize=1024)
+def seen_index(axis: Axis, device: torch.device) -> Tensor:
+    """[out, taps] the neighbours, counted from the first one that any output sees. Never write to it."""
+    with torch.inference_mode(False):
+        first = torch.tensor(axis.first) - axis.first[0]
+        return (first[:, None] + torch.arange(axis.taps)).to(device)
+
+
 def check_reach(axes: Sequence[Axis], padding_mode: str) -> None:
     """Refuse a reflection that would need more pixels than the input has."""
     if padding_mode != "reflect":

@@ -10,7 +10,7 @@ from contconv.discrete import discrete_layer, nearest_discrete_layer, nearest_st
 from contconv.functional import continuous_conv
 from contconv.grid import PADDING_MODES
 from contconv.kernels import DEFAULT_KERNEL, KERNELS, Kernel, as_kernel, check_channels, support, traits
-from contconv.overrides import Override, Resize, Resizing, nobody_overrides
+from contconv.overrides import Override, Resize, Resizing, asked
 from contconv.size import (
     Number,
     PerAxis,
@@ -145,10 +145,10 @@ class ContinuousConv(Resizing):
     def forward(self, x: Tensor, *, scale: PerAxis | None = None, size: Size | None = None) -> Tensor:
         """x: [N, Cin, *in] -> [N, Cout, *out], by this call's `scale` and/or `size`, or the layer's own scale."""
         self._check_shape(x)
-        if torch.compiler.is_compiling() and type(self).native is ContinuousConv.native and nobody_overrides():
+        own = scale is None and size is None
+        if torch.compiler.is_compiling() and type(self).resized is ContinuousConv.resized and not (own and asked()):
             # A tracer cannot follow exact grids: the operation that it sees makes this one from the same numbers.
-            own = self.scale if scale is None and size is None else scale
-            return self._sampled(x, own, size, self.center)
+            return self._sampled(x, self.scale if own else scale, size, self.center)
         return self._on_grid(x, self.resize(x.shape[2:], scale=scale, size=size))
 
     def _check_shape(self, x: Tensor) -> None:

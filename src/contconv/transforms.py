@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def transformed() -> bool:
@@ -52,6 +54,13 @@ def unobserved() -> Iterator[None]:
 
             stack.enter_context(_disable_current_modes())
         yield
+
+
+def while_tracing(function: Function) -> Function:
+    """Have torch.compile call a function as it makes the graph, and keep its result: whatever that depends on besides
+    its arguments must be guarded. As `torch.compiler.assume_constant_result`, which takes seconds to import."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def one_by_one(function: Callable[..., Any], count: int, dims: Sequence[Any], *arguments: Any) -> Any:

@@ -83,8 +83,7 @@ SCALE_STREAMS = {
 }
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", SCALE_STREAMS)
+@pytest.mark.parametrize(("name", "dynamic"), [*((name, None) for name in SCALE_STREAMS), ("floats per axis", True)])
 def test_fifty_scales_and_sizes_do_not_mean_fifty_compilations(name, dynamic):
     layer = contconv.ContinuousConv2d(2, 3, 3)
     graph, counter = compiled(layer, dynamic=dynamic)

@@ -22,7 +22,7 @@ class Converted(Resizing):
     geometry: tuple[Geometry, ...]
 
     def native(self, in_size: Sequence[int]) -> Resize:
-        return native_grid(self.geometry, tuple(index(n) for n in in_size))  # not symbols, under torch.compile
+        return native_grid(self.geometry, tuple(index(n) for n in in_size))
 
     def resized(self, in_size: Sequence[int], to: Override) -> Resize:
         return resized_grid(self.native, in_size, to)
@@ -142,8 +142,8 @@ class ConvertedConvTranspose(ConvertedConv):
         self._check_shape(x)
         wanted = tuple(int(n) for n in output_size)[-self.axes :]
         if scale is None and size is None:
-            grid = self.resize(x.shape[2:])
-            if self.is_native(x.shape[2:], grid):
+            grid = self.answer("other", x.shape[2:])
+            if grid is None:
                 self._check_output_size(x.shape[2:], wanted)
                 return self._on_grid(x, moved_grid(self.geometry, x.shape[2:], wanted))
             return self._on_grid(x, Resize(grid.scale, wanted, grid.center))

@@ -8,13 +8,14 @@ from fractions import Fraction
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contconv.conversion.geometry import Geometry, Windows, resized_grid
+from contconv.conversion.geometry import Windows, resized_grid
 from contconv.conversion.layers import Converted
 from contconv.functional import continuous_conv
 from contconv.kernels import Linear
 from contconv.overrides import Override, Resize, Resizing
 from contconv.size import exact, per_axis
 
+LINEAR = Linear()
 Pool = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d | nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d
 
 
@@ -27,13 +28,15 @@ class ConvertedPool(Converted):
     def __init__(self, pool: Pool, geometry: Sequence[Windows]) -> None:
         super().__init__()
         self.pool = pool
-        self.geometry: tuple[Geometry, ...] = tuple(geometry)
+        self.geometry: tuple[Windows, ...] = tuple(geometry)
+        dense = copy.copy(pool)
+        dense.stride, dense.ceil_mode = 1, False
+        self._dense = (dense,)  # in a tuple: a tool, and no part of the model
 
     def forward(self, x: Tensor) -> Tensor:
         axes = len(self.geometry)
-        in_size = x.shape[-axes:]
-        grid = self.resize(in_size)
-        if self.is_native(in_size, grid):
+        grid = self.answer("other", x.shape[-axes:])
+        if grid is None:
             return self.pool(x)
         if x.ndim == axes + 1:
             return self._sampled(x[None], grid)[0]
@@ -43,15 +46,16 @@ class ConvertedPool(Converted):
         if set(grid.size) == {1}:  # one window, of all that there is
             whole = tuple(range(2, x.ndim))
             return x.amax(whole, keepdim=True) if "Max" in type(self.pool).__name__ else x.mean(whole, keepdim=True)
-        dense_pool = copy.copy(self.pool)
-        dense_pool.stride, dense_pool.ceil_mode = 1, False
-        dense = dense_pool(x)  # pixel i of it is the window that begins at i - left
-        center = tuple(
-            c - axis.origin(n) + (n - there) / 2
-            for c, axis, n, there in zip(grid.center, self.geometry, x.shape[2:], dense.shape[2:], strict=True)
-        )
+        center = self.answer("dense_center", x.shape[2:])
         return continuous_conv(
-            dense, Linear(), scale=grid.scale, size=grid.size, center=center, padding_mode="replicate"
+            self._dense[0](x), LINEAR, scale=grid.scale, size=grid.size, center=center, padding_mode="replicate"
+        )
+
+    def dense_center(self, in_size: Sequence[int]) -> tuple[Fraction, ...]:
+        """The center of the grid on the map of all windows, whose pixel i is the window that begins at i - left."""
+        return tuple(
+            c - axis.origin(n) + Fraction(axis.reach - axis.left - axis.right, 2)
+            for c, axis, n in zip(self.unasked(in_size).center, self.geometry, in_size, strict=True)
         )
 
 
@@ -72,8 +76,7 @@ class ConvertedUpsample(Resizing):
         return resized_grid(self.native, in_size, to)
 
     def forward(self, x: Tensor) -> Tensor:
-        in_size = x.shape[2:]
-        grid = self.resize(in_size)
-        if grid == self.native(in_size):
+        grid = self.answer("other", x.shape[2:])
+        if grid is None:
             return self.upsample(x)
         return F.interpolate(x, size=grid.size, mode=self.upsample.mode, align_corners=self.upsample.align_corners)

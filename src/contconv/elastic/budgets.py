@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from contconv.arguments import tensors
 from contconv.elastic.context import named_scales, scales
 from contconv.elastic.plans import Plan
 from contconv.elastic.rehearsal import Rehearsal
-from contconv.elastic.skeleton import tensors, units
+from contconv.elastic.skeleton import units
 from contconv.overrides import announced
 from contconv.size import Number, PerAxis, Size, exact_scale
 

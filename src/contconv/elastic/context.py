@@ -4,18 +4,29 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
+from contconv.arguments import tensors
 from contconv.elastic.plans import Plan
 from contconv.elastic.rehearsal import Rehearsal
-from contconv.elastic.skeleton import first_names, tensors, units
+from contconv.elastic.skeleton import first_names, units
 from contconv.modules import ContinuousConv
 from contconv.overrides import Override, Source, announced, current, overriding
 from contconv.size import Number, PerAxis, exact_scales
 
 Scales = Mapping[str, PerAxis] | Plan | Number
+
+_numbers: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_next = count()
+
+
+def _number(model: nn.Module) -> int:
+    """A number that no other model has, nor will have."""
+    return _numbers.setdefault(model, next(_next))
 
 
 @contextmanager
@@ -56,6 +67,13 @@ class _Session:
         self._given = {} if isinstance(scales, Plan) else named_scales(model, scales)
         self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
         self._overrides = {} if self._plan is None else dict(self._plan.overrides)
+        self._sizes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def word(self) -> str:
+        given = self._overrides if self._fixed else (self._given, self._follow, self._sizes)
+        outer = "" if self._outer is None else self._outer.word
+        return f"model {_number(self._model)}: {given!r}; {outer}"
 
     def enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Plan for the arguments that come."""
@@ -75,6 +93,7 @@ class _Session:
                 rehearsal = Rehearsal(model, args, kwargs)
                 self._plans[sizes] = rehearsal.plan(rehearsal.ratios(self._given))
             self._overrides = dict(self._plans[sizes].overrides)
+            self._sizes = sizes
 
     def override(self, layer: nn.Module, in_size: tuple[int, ...]) -> Override | None:
         name = self._names.get(id(layer))

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from contconv.elastic.skeleton import tensors, units
+from contconv.arguments import tensors
+from contconv.elastic.skeleton import units
 from contconv.overrides import Resize, Resizing
 
 Rate = dict[str, int]

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contconv.arguments import drawn, outlined, tensors
 from contconv.elastic.counting import Counter
 from contconv.elastic.following import Call, Follower
 from contconv.elastic.plans import Plan, Step
-from contconv.elastic.skeleton import example, skeleton, tensors, units
+from contconv.elastic.skeleton import skeleton, units
 from contconv.elastic.solving import Solution, solution
 from contconv.functional import planned
 from contconv.modules import ContinuousConv
@@ -28,7 +29,7 @@ class Rehearsal:
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._model = skeleton(model)
         self._units = units(self._model)
-        self._args, self._kwargs = example(args, kwargs)
+        self._args, self._kwargs = drawn(outlined((args, kwargs)))
         self.input_sizes = tuple(tuple(t.shape[2:]) for t in tensors((args, kwargs)) if t.ndim >= 3)
         follower = Follower(self._model)
         follower.watch((self._args, self._kwargs))

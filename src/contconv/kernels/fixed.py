@@ -184,6 +184,6 @@ def in_open_support(d: Tensor, kernel_size: int | Sequence[int]) -> Tensor:
 
     An axis of one pixel has nothing to be symmetric with: there the tie counts.
     """
-    sizes = kernel_size if isinstance(kernel_size, Sequence) else (kernel_size,)
-    half = torch.tensor([0.75 if size == 1 else size / 2 for size in sizes], device=d.device)
-    return (d.abs() < half).all(-1)
+    sizes = kernel_size if isinstance(kernel_size, Sequence) else (kernel_size,) * d.shape[-1]
+    near = [d[..., axis].abs() < (0.75 if size == 1 else size / 2) for axis, size in enumerate(sizes)]
+    return torch.stack(near, dim=-1).all(-1)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +108,8 @@ class SplineKernel(LearnedKernel):
 
     def along(self, d: Tensor, size: int) -> Tensor:
         """[...] -> [..., control points]: the basis of one axis."""
-        rest = (d[..., None] - control_points(size, self.density).to(d)) * (self.density or 1)
+        points = control_points_on(size, self.density, d.dtype, d.device)
+        rest = (d[..., None] - points) * (self.density or 1)
         basis = beta3(rest)
         if self.fold:  # a basis function reaches two pixels, so at most two taps beyond the window
             leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
@@ -124,6 +126,13 @@ def control_points(size: int, density: int | None = None) -> Tensor:
     """The displacements of the control points of one axis: those of the K neighbours, ascending in m, or denser."""
     count = size if density is None else size * density + 3
     return ((count - 1) / 2 - torch.arange(count, dtype=torch.float64, device="cpu")) / (density or 1)
+
+
+@lru_cache(maxsize=256)
+def control_points_on(size: int, density: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The same on a device. Never write to it."""
+    with torch.inference_mode(False):
+        return control_points(size, density).to(device, dtype)
 
 
 def beta3(d: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from contconv.grid import Axis, phase_index
+from contconv.grid import Axis, phase_index, seen_index
 from contconv.precision import full_precision
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
@@ -218,9 +218,7 @@ def rows_of_a_class(problem: Problem) -> int:
 
 def column_index(problem: Problem, device: torch.device) -> Tensor:
     """[J*K] the seen column of every tap of every output column."""
-    axis = problem.axes[-1]
-    first = torch.tensor(axis.first, device=device) - axis.first[0]
-    return (first[:, None] + torch.arange(axis.taps, device=device)).flatten()
+    return seen_index(problem.axes[-1], device).flatten()
 
 
 def columns(pixels: Tensor, tap: Tap, problem: Problem) -> Tensor:

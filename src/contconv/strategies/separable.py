@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from contconv.grid import Axis, phase_index
+from contconv.grid import Axis, phase_index, seen_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
 from contconv.native.flops import count
@@ -56,10 +56,10 @@ def resized(x: Tensor, dim: int, axis: Axis, profile: Tensor, padding_mode: str)
     """x with one axis resampled; profile: [phases, taps, 1] the kernel along it."""
     x = extended(x, dim, axis.first[0], axis.first[-1] + axis.taps, padding_mode).movedim(dim, 0)
     lines = x.flatten(1)  # [seen, rest], so that whole lines are copied and weighted
-    first = torch.tensor(axis.first, device=x.device) - axis.first[0]
+    seen = seen_index(axis, x.device)  # [out, taps]
     weights = profile.to(x.dtype)[phase_index(axis, x.device)]  # [out, taps, 1]
-    y = lines.index_select(0, first) * weights[:, 0]
+    y = lines.index_select(0, seen[:, 0]) * weights[:, 0]
     for tap in range(1, axis.taps):
-        y = torch.addcmul(y, lines.index_select(0, first + tap), weights[:, tap])
+        y = torch.addcmul(y, lines.index_select(0, seen[:, tap]), weights[:, tap])
     count(axis.taps * y.numel())
     return y.reshape(axis.out_size, *x.shape[1:]).movedim(0, dim)

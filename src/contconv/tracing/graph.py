@@ -5,9 +5,9 @@ scale that is written in the program or that a layer has) becomes part of the gr
 time stays a symbol: an int or a Fraction as ints, a float as a tensor, because a graph has no floats of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,9 @@ from contconv.precision import autocasts, computing_dtype
 from contconv.size import Number, PerAxis, Size, exact, exact_scale, scaled_size
 from contconv.tracing.op import FORMATS
 from contconv.tracing.owners import number_of
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from contconv.transforms import while_tracing
 
 SMALL = 2**31  # products of smaller ints with sizes cannot overflow
-
-
-def _while_tracing(function: Function) -> Function:
-    """What `torch.compiler.assume_constant_result` does, without the seconds that importing dynamo takes."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
 
 
 def _known(value: float) -> bool:
@@ -38,23 +31,29 @@ def _surely(condition: bool) -> bool:
     return torch.fx.experimental.symbolic_shapes.statically_known_true(condition)
 
 
-@_while_tracing
+@while_tracing
 def _owner(kernel: nn.Module, axes: int) -> tuple[int, int]:
     return number_of(kernel, axes)
 
 
-@_while_tracing
+def _center(value: Number) -> str:
+    if isinstance(value, Fraction):
+        return f"{value._numerator}/{value._denominator}"  # type: ignore[attr-defined]
+    return _spelled(value, "center")
+
+
+@while_tracing
 def _spelled(value: Number, name: str) -> str:
     return str(exact(value, name))
 
 
-@_while_tracing
+@while_tracing
 def _ratio(value: float) -> tuple[int, int]:
     scale = exact_scale(value)
     return scale.numerator, scale.denominator
 
 
-@_while_tracing
+@while_tracing
 def _known_size(in_size: int, numerator: int, denominator: int) -> int:
     return scaled_size(in_size, Fraction(numerator, denominator))
 
@@ -65,7 +64,7 @@ def ratio(scale: Number) -> tuple[int, int]:
     >>> ratio(0.61), ratio(Fraction(2, 3))
     ((61, 100), (2, 3))
     """
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_exporting() or not torch.compiler.is_compiling():
         scale = exact_scale(scale)
     if isinstance(scale, Fraction):
         return scale._numerator, scale._denominator  # type: ignore[attr-defined]
@@ -138,7 +137,7 @@ def in_graph(
     # `is_contiguous` may depend on sizes that only a run will tell; which stride is one does not.
     channels_last = last is not None and _surely(x.stride(1) == 1) and not _surely(x.stride(-1) == 1)
     autocast = computing_dtype(x) if autocasts(x.device) else None
-    middle = " ".join([_spelled(c, "center") for c in _each(center, axes)])
+    middle = " ".join([_center(c) for c in _each(center, axes)])
     return torch.ops.contconv.conv(
         x, bias, [*kernel.parameters(), *kernel.buffers()], " ".join(found.words), found.ratios or None, floats,
         found.sizes, number, out_channels, autocast, channels_last, padding_mode, bool(antialias), middle, strategy,

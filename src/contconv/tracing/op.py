@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from contconv.overrides import check_thread
 from contconv.size import exact_scale, scaled_size
 from contconv.tracing.owners import kernel_of, state_of
 
@@ -33,7 +34,7 @@ _pipeline: list[Callable[..., Tensor]] = []
 
 
 def served_by(pipeline: Callable[..., Tensor]) -> None:
-    """Say who computes: `continuous_conv`, which is in a room below."""
+    """Say who computes: `functional.computed`, which is in a room below."""
     _pipeline[:] = [pipeline]
 
 
@@ -55,6 +56,7 @@ def computed(
     memory_limit: int | None, kernel_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
     """The eager pipeline on what the graph says."""
+    check_thread()
     kernel = kernel_of(number)
     exact = read_scales(scales, ratios, floats)
     options = {
