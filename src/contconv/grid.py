@@ -7,7 +7,7 @@ cached; floats begin where a plan becomes a tensor of displacements.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -37,6 +37,14 @@ class Axis:
     phase: tuple[int, ...] = field(compare=False, repr=False)  # [out] row of `residual` that this output uses
     residual: tuple[Fraction, ...] = field(compare=False, repr=False)  # [phases] g - first
     reach: tuple[int, int] = field(compare=False)  # pixels needed beyond either end of the input (negative: spare)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Plans are keys of every cache on the way of a call, and fractions take long to hash."""
+        return hash((self.in_size, self.out_size, self.scale, self.kernel_size, self.center, self.stretch))
 
     @property
     def phases(self) -> int:

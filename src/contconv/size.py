@@ -24,6 +24,8 @@ def exact(value: Number, name: str) -> Fraction:
     >>> exact(1.1, "scale"), exact(2 / 3, "scale")
     (Fraction(11, 10), Fraction(2, 3))
     """
+    if type(value) is Fraction:
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a float, an int or a Fraction, got {value!r}")
     if isinstance(value, Rational):
@@ -83,7 +85,7 @@ def per_axis(value: object, axes: int, name: str) -> tuple[object, ...]:
     >>> per_axis(3, 2, "kernel_size")
     (3, 3)
     """
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+    if type(value) is not tuple and (isinstance(value, str | bytes) or not isinstance(value, Sequence)):
         return (value,) * axes
     if len(value) != axes:
         raise ValueError(f"{name} must be one value or {axes} (one per spatial axis), got {len(value)}: {value!r}")
