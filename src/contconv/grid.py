@@ -182,7 +182,7 @@ def phase_index(axis: Axis, device: torch.device) -> Tensor:
 @lru_cache(maxsize=1024)
 def seen_index(axis: Axis, device: torch.device) -> Tensor:
     """[out, taps] the neighbours, counted from the first one that any output sees. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         first = torch.tensor(axis.first) - axis.first[0]
         return (first[:, None] + torch.arange(axis.taps)).to(device)
 

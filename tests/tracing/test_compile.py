@@ -10,7 +10,9 @@ from problems import KERNEL_CASES, STRATEGY_NAMES, Problem, assert_near, few, in
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import contconv
+from contconv import native
 from contconv.models import CCNet
+from contconv.native import library
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +142,22 @@ def test_training_in_a_graph_leads_to_the_weights_of_eager_training():
             optimizer.step()
     for got, want in zip(traced.parameters(), eager.parameters(), strict=True):
         assert_near(got, want)
+
+
+@pytest.mark.parametrize("strategy", ["phases", "factored"])
+def test_gradients_in_a_graph_do_not_compute_the_output_again(strategy, monkeypatch):
+    calls = []
+    forward = library.forward
+    monkeypatch.setattr(library, "forward", lambda *arguments: calls.append("forward") or forward(*arguments))
+    layer = contconv.ContinuousConv2d(4, 4, 3, scale=0.6, strategy=strategy)
+    x = torch.randn(2, 4, 9, 9, requires_grad=True)
+    graph, _ = compiled(layer)
+    y = graph(x)
+    assert len(calls) == native.available()
+    y.square().sum().backward()
+    assert len(calls) == native.available()
+    layer(x)  # and eager calls go on computing it
+    assert len(calls) == 2 * native.available()
 
 
 def test_channels_last_and_autocast_come_out_as_in_eager_calls():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
 from contconv.size import exact_size
+from contconv.transforms import unobserved
 
 
 class SplineKernel(LearnedKernel):
@@ -131,7 +132,7 @@ def control_points(size: int, density: int | None = None) -> Tensor:
 @lru_cache(maxsize=256)
 def control_points_on(size: int, density: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The same on a device. Never write to it."""
-    with torch.inference_mode(False):
+    with unobserved():
         return control_points(size, density).to(device, dtype)
 
 

@@ -12,7 +12,9 @@
 The map is linear in x, weights and mixing each, so the derivative of either operation is made of these two again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import local
 
 import torch
 from torch import Tensor
@@ -24,6 +26,26 @@ ALGORITHMS = {
     "factored-output": 1,  # basis . x at each output pixel, then mixing; never forms a filter
     "factored-input": 2,  # mixing . x at each input pixel, then basis; its backward is that of "factored-output"
 }
+
+
+class _Here(local):
+    """What this thread wants of an operation."""
+
+    output = True
+
+
+_here = _Here()
+
+
+@contextmanager
+def tape_only() -> Iterator[None]:
+    """In the block, forward operations record what backward needs and leave their output, on which none of it depends,
+    unwritten."""
+    before, _here.output = _here.output, False
+    try:
+        yield
+    finally:
+        _here.output = before
 
 
 def axis_table(source: Tensor, phase: Tensor) -> Tensor:
@@ -149,7 +171,8 @@ def _forward(
         bias = bias.contiguous()
     y = x.new_empty(_y_shape(x, tables, weights, mixing))
     inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), _address(mixing), _address(bias))
-    library.forward(problem, inputs, y.data_ptr(), algorithm)
+    if _here.output:
+        library.forward(problem, inputs, y.data_ptr(), algorithm)
     return y
 
 

@@ -1,7 +1,8 @@
 """A whole continuous convolution as one operation of torch, `contconv::conv`, which tracers do not look into.
 
 Planning is exact arithmetic and caches, which no tracer can follow, and the best strategy depends on sizes that a graph
-knows as symbols only. So the operation runs the pipeline of an eager call; its gradients run it again, with a tape.
+knows as symbols only. So the operation runs the pipeline of an eager call; its gradients go through it again, for the
+tape (the native kernel then does not compute what is not looked at).
 
     x, bias     as in `continuous_conv`; state: the kernel's parameters and buffers
     scales      the scale of each axis, separated by spaces: a fraction where it is known when the graph is made, else
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from contconv.native.ops import tape_only
 from contconv.overrides import check_thread
 from contconv.size import exact_scale, scaled_size
 from contconv.tracing.owners import kernel_of, state_of
@@ -132,9 +134,16 @@ def _backward(
         wanted = [t.requires_grad_() for t, needed in zip(tensors, need, strict=True) if t is not None and needed]
         copy_of_x, copy_of_bias, *copies = tensors
         assert copy_of_x is not None
-        y = computed(copy_of_x, copy_of_bias, copies, *rest)  # type: ignore[arg-type]
+        with tape_only():
+            y = computed(copy_of_x, copy_of_bias, copies, *rest)  # type: ignore[arg-type]
         found = torch.autograd.grad(y, wanted, dy, allow_unused=True, materialize_grads=True)
-    return [torch.empty_like(tensor).copy_(gradient) for tensor, gradient in zip(wanted, found, strict=True)]
+    return [_laid_out(gradient, tensor) for tensor, gradient in zip(wanted, found, strict=True)]
+
+
+def _laid_out(gradient: Tensor, tensor: Tensor) -> Tensor:
+    """The gradient in memory as the graph was told: as the tensor is, if that is dense."""
+    told = torch.empty_like(tensor, device="meta").stride()
+    return gradient if gradient.stride() == told else torch.empty_like(tensor).copy_(gradient)
 
 
 def _fake_backward(
