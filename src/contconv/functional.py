@@ -9,7 +9,7 @@ from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
 from contconv.tracing import exportable, exported_flexibly, has_symbols, in_graph, served_by
-from contconv.transforms import differentiated, transformed
+from contconv.transforms import differentiated, exporting, transformed
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -39,7 +39,7 @@ def continuous_conv(
     >>> continuous_conv(torch.ones(1, 3, 8, 8), contconv.Cubic(), scale=(0.61, 1.37)).shape
     torch.Size([1, 3, 5, 11])
     """
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+    if torch.compiler.is_compiling() and not exporting():
         return in_graph(
             x, kernel, bias, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
             strategy=strategy, memory_limit=memory_limit, kernel_size=kernel_size,
@@ -57,8 +57,7 @@ def computed(
     """`continuous_conv`, with nobody else to do it."""
     check_tensors(x, kernel, bias)
     dtype = computing_dtype(x)
-    exporting = torch.compiler.is_exporting()
-    if exporting and has_symbols(x):
+    if exporting() and has_symbols(x):
         axes = x.ndim - 2
         return exported_flexibly(
             x.to(dtype), kernel, None if bias is None else bias.to(dtype), scale=scale, size=size,
@@ -70,7 +69,7 @@ def computed(
         kernel_size=kernel_size, memory_limit=memory_limit, dtype=dtype, device=x.device,
         training=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.parameters())),
     )  # fmt: skip
-    run = (exportable(problem) if exporting else chosen(problem, strategy)).run
+    run = (exportable(problem) if exporting() else chosen(problem, strategy)).run
     bias = None if bias is None else bias.to(dtype)
     with full_precision(x.device):
         if not traits(kernel).channelwise:

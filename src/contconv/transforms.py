@@ -40,6 +40,11 @@ def traced() -> bool:
     return any(mode.is_infra_mode() for mode in _get_current_dispatch_mode_stack())
 
 
+def exporting() -> bool:
+    """Whether torch.export looks on. (torch 2.6 does not tell it from torch.compile.)"""
+    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
+
+
 @contextmanager
 def unobserved() -> Iterator[None]:
     """A context in which new tensors are plain ones, fit to be kept: no transform wraps them, no tracer fakes them."""

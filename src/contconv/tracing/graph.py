@@ -16,7 +16,7 @@ from contconv.precision import autocasts, computing_dtype
 from contconv.size import Number, PerAxis, Size, exact, exact_scale, scaled_size
 from contconv.tracing.op import FORMATS
 from contconv.tracing.owners import number_of
-from contconv.transforms import while_tracing
+from contconv.transforms import exporting, while_tracing
 
 SMALL = 2**31  # products of smaller ints with sizes cannot overflow
 
@@ -64,7 +64,7 @@ def ratio(scale: Number) -> tuple[int, int]:
     >>> ratio(0.61), ratio(Fraction(2, 3))
     ((61, 100), (2, 3))
     """
-    if torch.compiler.is_exporting() or not torch.compiler.is_compiling():
+    if exporting() or not torch.compiler.is_compiling():
         scale = exact_scale(scale)
     if isinstance(scale, Fraction):
         return scale._numerator, scale._denominator  # type: ignore[attr-defined]
