@@ -66,14 +66,14 @@ class _Session:
         self._plan: Plan | None = scales if isinstance(scales, Plan) else None
         self._given = {} if isinstance(scales, Plan) else named_scales(model, scales)
         self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
-        self._overrides = {} if self._plan is None else dict(self._plan.overrides)
+        self._overrides = {} if self._plan is None else self._plan.overrides
+        self._asked = f"{self._given!r} {follow}" if self._plan is None else self._plan.word
         self._sizes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def word(self) -> str:
-        given = self._overrides if self._fixed else (self._given, self._follow, self._sizes)
         outer = "" if self._outer is None else self._outer.word
-        return f"model {_number(self._model)}: {given!r}; {outer}"
+        return f"model {_number(self._model)}: {self._asked} {self._sizes}; {outer}"
 
     def enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Plan for the arguments that come."""
@@ -92,7 +92,7 @@ class _Session:
             if sizes not in self._plans:
                 rehearsal = Rehearsal(model, args, kwargs)
                 self._plans[sizes] = rehearsal.plan(rehearsal.ratios(self._given))
-            self._overrides = dict(self._plans[sizes].overrides)
+            self._overrides = self._plans[sizes].overrides
             self._sizes = sizes
 
     def override(self, layer: nn.Module, in_size: tuple[int, ...]) -> Override | None:

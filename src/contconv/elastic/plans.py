@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from contconv.overrides import Override
 from contconv.size import plain
@@ -47,13 +48,18 @@ class Plan:
         """The output size of every layer, by its name (of the last call, if it is called more than once)."""
         return {step.name: step.size for step in self.steps}
 
-    @property
+    @cached_property
     def overrides(self) -> Mapping[str, Mapping[tuple[int, ...], Override]]:
         """What each layer is asked to do with which input size."""
         asked: dict[str, dict[tuple[int, ...], Override]] = {}
         for step in self.steps:
             asked.setdefault(step.name, {})[step.in_size] = Override(step.scale, step.size, step.center)
         return asked
+
+    @cached_property
+    def word(self) -> str:
+        """All that it asks for, as a word that no other plan has."""
+        return repr(self.overrides)
 
     def __str__(self) -> str:
         lines = [f"input {', '.join(_by(size) for size in self.input_sizes)}: {self._costs()}"]
