@@ -44,3 +44,9 @@ def test_every_example_in_a_docstring_is_true(name):
     names = {**vars(module), "torch": torch, "contconv": contconv}
     result = doctest.testmod(module, extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
+
+
+def test_the_api_page_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text()
+    missing = [name for name in contconv.__all__ if name != "__version__" and name not in page]
+    assert not missing

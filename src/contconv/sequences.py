@@ -21,7 +21,7 @@ def sample_scales(
     max_denominator: int = 10,
     generator: torch.Generator | None = None,
 ) -> Scales:
-    """n random scales per axis whose product is exactly `target`: [n][axes].
+    """n random scales per axis whose product is exactly `target`: one tuple per layer, one scale per axis in it.
 
     As in the paper's appendix: each is drawn from a normal distribution around target^(1/n) and moved to the nearest
     fraction of denominator <= max_denominator; then one layer, drawn at random, takes what is left. The axes are
@@ -52,7 +52,7 @@ def sample_scales(
 
 
 def output_sizes(in_size: Size, scales: Sequence[Sequence[Number]]) -> tuple[tuple[int, ...], ...]:
-    """The size after every layer: ceil(in * product of the scales so far), exactly: [n][axes].
+    """The size after every layer: ceil(in * product of the scales so far), exactly; one tuple per layer.
 
     Every layer's size comes from the input, not from the layer before, so that roundings do not pile up; pass both to
     the layer: `layer(x, scale=scale, size=size)`.

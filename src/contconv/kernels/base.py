@@ -17,12 +17,13 @@ class Kernel(nn.Module):
     two (and `kernel_size`) works as well. `d` arrives in at least float32.
 
     Traits, as class or instance attributes:
-      per_tap      the basis is a function of the grid's displacement from the centre of its window, in (-1/2, 1/2], and
-                   each tap has its own mixing: [T, R, Cout, Cin/groups]
-      channelwise  the kernel acts on each channel alone, whatever their number; mixing is [1, 1, 1]
-      normalize    the taps of every output pixel are divided by their sum
-      separable    R = 1, and basis(d) is the product of `profile(d_a)` over the axes
-      remembers    samples may be kept as long as parameters, buffers and `extra_repr()` stay what they are
+
+    - `per_tap`: the basis is a function of the grid's displacement from the centre of its window, in (-1/2, 1/2], and
+      each tap has its own mixing: [T, R, Cout, Cin/groups]
+    - `channelwise`: the kernel acts on each channel alone, whatever their number; mixing is [1, 1, 1]
+    - `normalize`: the taps of every output pixel are divided by their sum
+    - `separable`: R = 1, and basis(d) is the product of `profile(d_a)` over the axes
+    - `remembers`: samples may be kept as long as parameters, buffers and `extra_repr()` stay what they are
     """
 
     per_tap = False
