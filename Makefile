@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-docs docs docs-figures release-check clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-networks bench-docs docs docs-figures release-check clean
 
 setup: $(STAMP)
 
@@ -64,6 +64,9 @@ bench-choice: setup
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py --out docs/images/scaling.png
+
+bench-networks: setup
+	$(BIN)/python benchmarks/networks.py
 
 bench-docs: setup
 	$(BIN)/python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > out/benchmarks.md
