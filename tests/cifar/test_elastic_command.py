@@ -7,9 +7,11 @@ import torch
 from safetensors.torch import save_file
 from synthetic import PER_FILE, read
 
+from contconv.cifar.elastic import report
 from contconv.cifar.elastic.study import Study
 from contconv.cli import main
 from contconv.commands import cifar_elastic
+from contconv.experiments import drawing
 from contconv.models.resnet import ResNet
 
 QUICK = [
@@ -34,6 +36,7 @@ def run(data, weights, out, *options):
 
 def test_everything_is_measured_once(data, weights, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
+    monkeypatch.setattr(drawing, "DPI", 40)
     assert run(data, weights, out) == 0
     assert "converted: 16 of 16 images with identical logits" in capsys.readouterr().out
     result = json.loads((out / "result.json").read_text())
@@ -51,6 +54,7 @@ def test_everything_is_measured_once(data, weights, tmp_path, capsys, monkeypatc
         assert f"(figures/elastic-resnet8-{figure}.png)" in page
 
     monkeypatch.setattr(Study, "network", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(report, "drawn", lambda *_: None)
     assert run(data, weights, out) == 0
     assert json.loads((out / "result.json").read_text()) == result
     assert (out / "report.md").read_text() == page

@@ -7,6 +7,8 @@ from contconv.experiments.record import Figure
 
 Row = dict[str, Any]
 COLOURS = {way: f"C{number}" for number, way in enumerate(("early", "even", "late", "resized image", "middle"))}
+LOWEST = 30  # points below the best: what is worse is not shown
+MOST = 2.5  # times the original's multiply-adds: what costs more is not shown
 BUDGET_WAYS = ("early", "even", "late", "resized image")
 
 
@@ -16,11 +18,15 @@ def figures(name: str, found: Row) -> tuple[Figure, ...]:
     if found.get("budgets"):
         caption = (
             "Accuracy over multiply-adds and over time (batch of 100), both relative to the original network: with "
-            "other scales inside, and with the image resized before the network."
+            f"other scales inside, and with the image resized before the network. What is more than {LOWEST} points "
+            "below the best is outside."
         )
         made.append(Figure(f"elastic-{name}-budgets", caption, lambda: draw_budgets(found)))
     if found.get("scales"):
-        caption = "Accuracy over multiply-adds, with the scale of one layer or of all three changed."
+        caption = (
+            "Accuracy over multiply-adds, with the scale of one layer or of all three changed. What is more than "
+            f"{LOWEST} points below the best, or costs more than {MOST:g} times the original, is outside."
+        )
         made.append(Figure(f"elastic-{name}-scales", caption, lambda: draw_scales(found)))
     if found.get("ensembles"):
         caption = (
@@ -51,11 +57,19 @@ def draw_budgets(found: Row) -> Any:
         places[0][column].set_title(state, fontsize=9)
         for place, what in zip(places[:, column], ("multiply-adds", "time, batch of 100"), strict=True):
             place.set_xlabel(f"{what} (the original's = 1)")
+            place.tick_params(labelbottom=True)
             place.grid(alpha=0.15)
     for row in places:
         row[0].set_ylabel("test accuracy (%)")
+    places[0][0].set_ylim(*heights_shown(states))
     figure.legend(*places[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
+
+
+def heights_shown(states: Row) -> tuple[float, float]:
+    """The accuracies between which a picture shows what matters."""
+    found = [row["accuracy"] for rows in states.values() for row in rows]
+    return max(min(found) - 1, max(found) - LOWEST), max(found) + 1
 
 
 def origin(way: str) -> str:
@@ -68,7 +82,7 @@ def draw_scales(found: Row) -> Any:
 
     states = found["scales"]
     figure, places = pyplot.subplots(
-        1, len(states), figsize=(max(5.5, 4.2 * len(states)), 3.9), sharey=True, squeeze=False, layout="constrained"
+        1, len(states), figsize=(10.5, 4.2), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
     for place, (state, rows) in zip(places[0], states.items(), strict=True):
         origin = next(row for row in rows if row["way"] == "original")
@@ -81,7 +95,9 @@ def draw_scales(found: Row) -> Any:
         place.set_xlabel("multiply-adds (the original's = 1)")
         place.grid(alpha=0.15)
     places[0][0].set_ylabel("test accuracy (%)")
-    places[0][0].legend(frameon=False, title="scale changed")
+    places[0][0].set_ylim(*heights_shown(states))
+    places[0][0].set_xlim(0, MOST)
+    figure.legend(*places[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
