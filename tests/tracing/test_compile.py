@@ -102,6 +102,15 @@ def test_a_float_means_the_same_fraction_as_in_eager_calls():
         assert graph(torch.randn(1, 1, 50), scale=scale).shape[-1] == size
 
 
+def test_a_scale_of_many_digits_takes_images_of_changing_size():
+    """0.7071 is no simple fraction; of 10000 pixels it makes 7071 or 7072, as the last bit of the float says."""
+    layer = contconv.ContinuousConv1d(1, 1, 3, scale=0.7071, kernel="spline")
+    graph, counter = compiled(layer)
+    for size in (9, 14, 100, 10000):
+        assert_same(graph, layer, torch.randn(1, 1, size))
+    assert counter.frame_count == 2
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_layers_after_a_size_that_the_graph_does_not_know(memory_format):
     first, second = contconv.ContinuousConv2d(2, 3, 3), contconv.ContinuousConv2d(3, 2, 2)

@@ -71,6 +71,18 @@ def ratio(scale: Number) -> tuple[int, int]:
     return (scale, 1) if isinstance(scale, int) else _ratio(scale)
 
 
+def long_scaled_size(in_size: int, numerator: int, denominator: int) -> int:
+    """ceil(in_size * numerator / denominator) for a denominator of two factors SMALL, as floats have that are no simple
+    fraction, without a product of more than 64 bits.
+
+    >>> long_scaled_size(50, *0.7071.as_integer_ratio())
+    36
+    """
+    high, low = numerator // SMALL, numerator % SMALL
+    carried = -((-in_size * low) // SMALL)
+    return -(-(in_size * high + carried) // (denominator // SMALL))
+
+
 class _Scales:
     """The scales of a call, axis by axis."""
 
@@ -103,6 +115,8 @@ class _Scales:
             self.sizes.append(_known_size(in_size, numerator, denominator))
         elif numerator < SMALL and denominator < SMALL:
             self.sizes.append(-((-in_size * numerator) // denominator))
+        elif denominator % SMALL == 0 and denominator <= SMALL * SMALL:
+            self.sizes.append(long_scaled_size(in_size, numerator, denominator))
         else:
             raise ValueError("scale is a fraction of too many digits for inputs of changing size: give size= as well")
 
