@@ -7,7 +7,7 @@ from itertools import cycle
 import onnxruntime
 import pytest
 import torch
-from problems import KERNEL_CASES, PADDING_MODES, Problem, assert_near, input_of, layer_of
+from problems import KERNEL_CASES, PADDING_MODES, Problem, assert_near, layer_of
 from torch.export import Dim, export
 
 import contconv
@@ -15,19 +15,19 @@ from contconv import cli
 from contconv.exporting import onnx_program, save_onnx
 from contconv.models import CCNet, ConvNet, equal_steps
 from contconv.models.networks import Network, build, save_weights
+from contconv.size import exact_scales
 
 SIZES = {1: (9,), 2: (7, 6), 3: (5, 4, 6)}
 KERNEL_SIZE = (3, 2, 3)
-FEW = ("internal", "internal-per-tap", "spline", "cubic")
 SCALES = (2 / 3, 0.5, 1.5, 0.71)
+TWO = ("internal", "cubic") * 2
 
 
 class Several(torch.nn.Module):
-    """One layer for each kernel, all padding modes among them (other than on two axes: of a few kinds of kernel)."""
+    """One layer for each name of a kernel, all padding modes among them."""
 
-    def __init__(self, axes: int, *, stretch: bool = False, names: Sequence[str] = ()) -> None:
+    def __init__(self, axes: int, names: Sequence[str], *, stretch: bool = False) -> None:
         super().__init__()
-        names = names or (KERNEL_CASES if axes == 2 else FEW)
         modes, scales = cycle(PADDING_MODES), cycle(SCALES)
         self.layers = torch.nn.ModuleList()
         for name, mode, scale in zip(names, modes, scales, strict=False):
@@ -35,7 +35,7 @@ class Several(torch.nn.Module):
             antialias = stretch and not kernel.per_tap
             problem = Problem(SIZES[axes], KERNEL_SIZE[:axes], padding_mode=mode, channels=(2, 2), antialias=antialias)
             layer = layer_of(kernel.fitted(problem), kernel, dtype=torch.float32)
-            layer.scale = (contconv.size.exact(scale, "scale"),) * axes
+            layer.scale = exact_scales(scale, axes)
             self.layers.append(layer)
 
     def forward(self, x):
@@ -43,8 +43,17 @@ class Several(torch.nn.Module):
 
 
 class Joined(Several):
+    """`Several` with one output, as an ONNX file has here."""
+
     def forward(self, x):
         return torch.cat([y.flatten(1) for y in super().forward(x)], dim=1)
+
+    def assert_same(self, found, x):
+        """Every layer by itself, to 1e-5 of its largest value."""
+        wanted = [y.flatten(1) for y in Several.forward(self, x)]
+        parts = found.split([want.shape[1] for want in wanted], dim=1)
+        for layer, got, want in zip(self.layers, parts, wanted, strict=True):
+            assert (got - want).abs().max() <= 1e-5 * want.abs().max(), str(layer)
 
 
 def images(axes: int, *, batch: int = 3, larger: int = 0) -> torch.Tensor:
@@ -58,28 +67,43 @@ def run_onnx(path, x) -> torch.Tensor:
     return torch.from_numpy(session.run(None, {"x": x.numpy()})[0])
 
 
-@pytest.mark.parametrize("axes", SIZES)
-def test_an_exported_program_takes_any_batch_and_survives_a_file(axes, tmp_path):
-    model = Several(axes).eval()
-    program = export(model, (images(axes),), dynamic_shapes=({0: Dim("batch")},))
-    torch.export.save(program, tmp_path / "program.pt2")
+@torch.no_grad()
+@pytest.mark.parametrize(("axes", "names"), [(1, TWO), (2, tuple(KERNEL_CASES)), (3, TWO)])
+def test_programs_and_onnx_files_take_any_batch_for_every_kernel_and_padding_mode(axes, names, tmp_path):
+    model = Joined(axes, names).eval()
+    program = onnx_program(model, images(axes))
+    assert {node.domain for node in program.model.graph} == {""}
+    program.save(str(tmp_path / "several.onnx"))
+    exported = program.exported_program
+    if axes == 1:
+        torch.export.save(exported, tmp_path / "several.pt2")
+        exported = torch.export.load(tmp_path / "several.pt2")
     x = images(axes, batch=5)
-    with torch.no_grad():
-        found = torch.export.load(tmp_path / "program.pt2").module()(x)
-        for layer, got, want in zip(model.layers, found, model(x), strict=True):
+    model.assert_same(run_onnx(tmp_path / "several.onnx", x), x)
+    model.assert_same(exported.module()(x), x)
+
+
+@torch.no_grad()
+def test_an_exported_program_takes_images_of_any_size():
+    model = Several(2, ("spline", "cubic"), stretch=True).eval()
+    sizes = dict.fromkeys((0, 2, 3), Dim.DYNAMIC)
+    program = export(model, (images(2, larger=8),), dynamic_shapes=(sizes,)).module()
+    for larger in (7, 12, 13):
+        x = images(2, batch=2, larger=larger)
+        for layer, got, want in zip(model.layers, program(x), model(x), strict=True):
             assert_near(got, want, about=str(layer))
 
 
-@pytest.mark.parametrize(("axes", "stretch"), [(1, False), (2, True)])
-def test_an_exported_program_takes_images_of_any_size(axes, stretch):
-    model = Several(axes, stretch=stretch, names=FEW).eval()
-    sizes = {dim: Dim.DYNAMIC for dim in range(2 + axes) if dim != 1}
-    program = export(model, (images(axes, larger=8),), dynamic_shapes=(sizes,)).module()
-    for larger in (7, 12, 13):
+@torch.no_grad()
+@pytest.mark.parametrize(("axes", "names"), [(1, TWO[:2]), (2, ("internal-per-tap",))])
+def test_programs_and_onnx_files_take_images_of_any_size(axes, names, tmp_path):
+    model, path = Joined(axes, names).eval(), tmp_path / "several.onnx"
+    program = onnx_program(model, images(axes, larger=8), dynamic_size=True)
+    program.save(str(path))
+    for larger in (7, 13):
         x = images(axes, batch=2, larger=larger)
-        with torch.no_grad():
-            for layer, got, want in zip(model.layers, program(x), model(x), strict=True):
-                assert_near(got, want, about=str(layer))
+        model.assert_same(run_onnx(path, x), x)
+        model.assert_same(program.exported_program.module()(x), x)
 
 
 def test_gradients_of_an_exported_program_are_those_of_the_layer():
@@ -99,31 +123,6 @@ def test_plans_made_while_exporting_serve_eager_calls_afterwards():
     for strategy in ("phases", "factored", "reference"):
         layer.strategy = strategy
         assert type(layer(x)) is torch.Tensor
-
-
-@pytest.mark.parametrize("axes", SIZES)
-def test_onnxruntime_agrees_for_every_kernel_and_padding_mode(axes, tmp_path):
-    model, path = Joined(axes).eval(), tmp_path / "several.onnx"
-    save_onnx(path, model, images(axes))
-    x = images(axes, batch=4)
-    with torch.no_grad():
-        parts = Several.forward(model, x)
-        found = run_onnx(path, x).split([part[0].numel() for part in parts], dim=1)
-    for layer, got, want in zip(model.layers, found, parts, strict=True):
-        error = (got - want.flatten(1)).abs().max() / want.abs().max()
-        assert error <= 1e-5, str(layer)
-
-
-@pytest.mark.parametrize("kernel", ["internal", "cubic"])
-def test_onnxruntime_agrees_for_images_of_any_size(kernel, tmp_path):
-    kernel, path = KERNEL_CASES[kernel], tmp_path / "layer.onnx"
-    problem = kernel.fitted(Problem((12, 11), (3, 2), padding_mode="reflect", channels=(2, 2)))
-    layer = layer_of(problem, kernel, dtype=torch.float32).eval()
-    save_onnx(path, layer, input_of(problem, dtype=torch.float32), dynamic_size=True, scale=(2 / 3, 1.5))
-    for size in ((9, 17), (20, 8)):
-        x = torch.randn(3, 2, *size)
-        with torch.no_grad():
-            assert_near(run_onnx(path, x), layer(x, scale=(2 / 3, 1.5)))
 
 
 def test_the_command_exports_a_network_at_another_scale(tmp_path, capsys):
@@ -156,8 +155,3 @@ def test_an_unsupported_case_raises_before_a_file_is_written(tmp_path):
     with pytest.raises(Exception, match="size= alone"):
         save_onnx(tmp_path / "layer.onnx", layer.eval(), x, dynamic_size=True, size=(5, 5))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_program_has_standard_operations_only():
-    program = onnx_program(contconv.ContinuousConv2d(2, 2, 3, scale=0.6).eval(), torch.randn(1, 2, 9, 9))
-    assert {node.domain for node in program.model.graph} == {""}
