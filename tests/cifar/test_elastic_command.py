@@ -46,6 +46,8 @@ def test_everything_is_measured_once(data, weights, tmp_path, capsys, monkeypatc
     accuracies = [value for name, value in result["found"].items() if name.startswith(("scales", "budgets"))]
     assert len(accuracies) == 3 * (5 + 2 + 3)  # no way to save so much in the last layers alone
     assert all(0 <= value <= 100 for value in accuracies)
+    shown = json.loads((out / "report.json").read_text())["budgets"]["fine-tuned"]
+    assert {row["way"] for row in shown} == {"original", "resized image", "early", "even"}
     page = (out / "report.md").read_text()
     for heading in ("identity", "scales", "ensembles", "budgets", "consistency"):
         assert f"## {heading}\n" in page

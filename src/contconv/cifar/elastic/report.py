@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contconv import files
+from contconv.cifar import folder
 from contconv.cifar.elastic import measurements
 from contconv.cifar.elastic.figures import figures
 from contconv.cifar.elastic.study import Study
 from contconv.cifar.elastic.tables import LABELS, tables
 from contconv.experiments.drawing import drawn
+from contconv.experiments.record import plain
 from contconv.experiments.report import table
 from contconv.experiments.report_words import circumstances, spoken_time
 
@@ -40,8 +42,8 @@ def found(study: Study, parts: tuple[Part, ...] = PARTS) -> Row:
 
 def measured(study: Study, parts: tuple[Part, ...], compared: dict[str, tuple[bool, bool]]) -> Row:
     """The parts for some states; shifts and ensembles are not measured on a network that is calibrated alone."""
-    plain = {state: how for state, how in compared.items() if how != (False, True)}
-    calibrate = dict(plain.values())
+    alone = {state: how for state, how in compared.items() if how != (False, True)}
+    calibrate = dict(alone.values())
     whole: Row = {"images": len(study.some), "identity": measurements.identity(study)}
     if "budgets" in parts:
         whole["latency"] = measurements.latencies(study)
@@ -55,12 +57,13 @@ def measured(study: Study, parts: tuple[Part, ...], compared: dict[str, tuple[bo
             if after in calibrate
         }
     if "ensembles" in parts:
-        whole["ensembles"] = {state: measurements.ensembles(study, *how) for state, how in plain.items()}
+        whole["ensembles"] = {state: measurements.ensembles(study, *how) for state, how in alone.items()}
     return whole
 
 
 def write(study: Study, whole: Row, command: str) -> Path:
-    """report.md and its figures beside result.json; return the first."""
+    """report.md, its figures and its numbers (report.json) beside result.json; return the first."""
+    folder.write(study.out / "report.json", plain(whole))
     content = study.store.content
     name = Path(content["about"]["weights"]).stem
     spent = spoken_time(sum(content["seconds"].values()))
