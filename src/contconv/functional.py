@@ -1,10 +1,13 @@
 """The pipeline, top to bottom: sizes, grid, kernel, strategy."""
 
+from fractions import Fraction
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
-from contconv.kernels import Kernel, as_kernel, dilation_of, support, traits
+from contconv.kernels import Kernel, Traits, as_kernel, dilation_of, support, traits
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
@@ -96,32 +99,41 @@ def planned(
     device: torch.device = torch.device("cpu"),  # noqa: B008 - a device is immutable
 ) -> Problem:
     """The problem that a call on x of this shape poses; everything about it is checked here."""
-    kind = traits(kernel)
-    batch, channels, *in_size = shape
     if padding_mode not in PADDING_MODES:
         raise ValueError(f"padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}")
-    if antialias and kind.per_tap:
-        raise ValueError("antialias=True needs a kernel of the displacement; this kernel has one mixing per tap")
-    axes = tuple(
-        axis_plan(n, out, s, k, exact(c, "center"), bool(antialias))  # type: ignore[arg-type]
-        for n, s, out, k, c in zip(
-            in_size,
-            *scales_and_sizes(in_size, scale, size),
-            support(kernel, len(in_size), kernel_size),
-            per_axis(center, len(in_size), "center"),
-            strict=True,
-        )
-    )
-    check_reach(axes, padding_mode)
     if memory_limit is not None:
         exact_size(memory_limit, "memory_limit")
-    *_, functions, out_channels, per_group = kernel.mixing.shape
+    in_size = shape[2:]
+    scales, sizes = scales_and_sizes(in_size, scale, size)
+    centers = tuple([exact(c, "center") for c in per_axis(center, len(in_size), "center")])  # type: ignore[arg-type]
+    return _posed(
+        shape, scales, sizes, centers, support(kernel, len(in_size), kernel_size), traits(kernel), kernel.mixing.shape,
+        dilation_of(kernel), padding_mode, bool(antialias), memory_limit, training, dtype, device, differentiated(),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _posed(
+    shape: torch.Size, scales: tuple[Fraction, ...], sizes: tuple[int, ...], centers: tuple[Fraction, ...],
+    kernel_size: tuple[int, ...], kind: Traits, mixing: torch.Size, dilation: tuple[int, ...] | None,
+    padding_mode: str, antialias: bool, memory_limit: int | None, training: bool, dtype: torch.dtype,
+    device: torch.device, differentiated: bool,
+) -> Problem:  # fmt: skip
+    """`planned`, once for every problem: a network poses the same ones again and again."""
+    if antialias and kind.per_tap:
+        raise ValueError("antialias=True needs a kernel of the displacement; this kernel has one mixing per tap")
+    batch, channels, *in_size = shape
+    axes = tuple(
+        axis_plan(n, out, s, k, c, antialias)
+        for n, s, out, k, c in zip(in_size, scales, sizes, kernel_size, centers, strict=True)
+    )
+    check_reach(axes, padding_mode)
+    *_, functions, out_channels, per_group = mixing
     if kind.channelwise:
         batch, channels = batch * channels, 1
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
-        kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit,
-        dilation_of(kernel), differentiated(),
+        kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit, dilation, differentiated,
     )  # fmt: skip
 
 
@@ -147,13 +159,14 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
         raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
     if bias is not None and not isinstance(bias, Tensor):
         raise TypeError(f"bias must be a tensor or None, got {type(bias).__name__}")
-    owned = [] if traits(kernel).channelwise else [("kernel", kernel.mixing)]
+    mixing = None if traits(kernel).channelwise else kernel.mixing
+    owned = [] if mixing is None else [("kernel", mixing)]
     for name, tensor in owned if bias is None else [*owned, ("bias", bias)]:
         if tensor.device != x.device:
             raise ValueError(f"{name} is on {tensor.device}, x is on {x.device}: move one of them")
         if tensor.dtype != x.dtype and not autocasts(x.device):
             raise TypeError(f"{name} is {tensor.dtype}, x is {x.dtype}: they must be the same, or use torch.autocast")
-    out_channels = x.shape[1] if traits(kernel).channelwise else kernel.mixing.shape[-2]
+    out_channels = x.shape[1] if mixing is None else mixing.shape[-2]
     if bias is not None and bias.shape != (out_channels,):
         raise ValueError(f"bias must have shape ({out_channels},), one per output channel, got {tuple(bias.shape)}")
 

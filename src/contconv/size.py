@@ -26,6 +26,8 @@ def exact(value: Number, name: str) -> Fraction:
     """
     if type(value) is Fraction:
         return value
+    if type(value) is float and math.isfinite(value):
+        return _meant(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a float, an int or a Fraction, got {value!r}")
     if isinstance(value, Rational):
@@ -50,7 +52,7 @@ def exact_scale(value: Number, name: str = "scale") -> Fraction:
     Fraction(61, 100)
     """
     scale = exact(value, name)
-    if scale <= 0:
+    if scale.numerator <= 0:
         raise ValueError(f"{name} must be positive, got {value!r}")
     return scale
 
@@ -72,7 +74,7 @@ def plain(value: Number) -> str:
 
 def exact_size(value: int, name: str = "size") -> int:
     """A size in pixels: an int of at least one."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
@@ -94,12 +96,12 @@ def per_axis(value: object, axes: int, name: str) -> tuple[object, ...]:
 
 def exact_scales(scale: PerAxis, axes: int) -> tuple[Fraction, ...]:
     """One exact scale per axis."""
-    return tuple(exact_scale(s) for s in per_axis(scale, axes, "scale"))  # type: ignore[arg-type]
+    return tuple([exact_scale(s) for s in per_axis(scale, axes, "scale")])  # type: ignore[arg-type]
 
 
 def exact_sizes(size: Size, axes: int, name: str = "size") -> tuple[int, ...]:
     """One size in pixels per axis."""
-    return tuple(exact_size(s, name) for s in per_axis(size, axes, name))  # type: ignore[arg-type]
+    return tuple([exact_size(s, name) for s in per_axis(size, axes, name)])  # type: ignore[arg-type]
 
 
 def scaled_size(in_size: int, scale: Fraction) -> int:
@@ -127,7 +129,7 @@ def scales_and_sizes(
     if size is None:
         assert scale is not None
         scales = exact_scales(scale, axes)
-        return scales, tuple(scaled_size(n, s) for n, s in zip(in_size, scales, strict=True))
+        return scales, tuple([scaled_size(n, s) for n, s in zip(in_size, scales, strict=True)])
     sizes = exact_sizes(size, axes)
     if scale is None:
         return tuple(Fraction(out, n) for out, n in zip(sizes, in_size, strict=True)), sizes

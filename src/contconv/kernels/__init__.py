@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from contconv.kernels.base import Kernel, LearnedKernel, as_kernel, check_channels, support, traits
+from contconv.kernels.base import Kernel, LearnedKernel, Traits, as_kernel, check_channels, support, traits
 from contconv.kernels.fixed import Cubic, FixedKernel, Gaussian, Lanczos, Linear
 from contconv.kernels.internal_net import InternalNet
 from contconv.kernels.spline import SplineKernel
@@ -40,6 +40,7 @@ __all__ = [
     "SplineKernel",
     "Table",
     "TapKernel",
+    "Traits",
     "as_kernel",
     "check_channels",
     "dilation_of",

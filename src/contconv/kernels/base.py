@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import cast
 
 import torch
@@ -48,7 +49,9 @@ class Kernel(nn.Module):
 
 def as_kernel(module: object) -> Kernel:
     """A module that has a basis and a mixing *is* a kernel, whatever its class."""
-    if not isinstance(module, nn.Module) or not hasattr(module, "basis") or not hasattr(module, "mixing"):
+    # The class first: a mixing that is a property need not be computed to be there.
+    has_mixing = hasattr(type(module), "mixing") or hasattr(module, "mixing")
+    if not isinstance(module, nn.Module) or not hasattr(module, "basis") or not has_mixing:
         raise TypeError(f"kernel must be a module with a basis and a mixing, got {type(module).__name__}")
     return cast(Kernel, module)
 
@@ -69,7 +72,12 @@ TRAITS = tuple(field.name for field in fields(Traits))
 
 def traits(kernel: Kernel) -> Traits:
     """What kind of kernel this is; a user's own module need not say."""
-    return Traits(*(bool(getattr(kernel, name, False)) for name in TRAITS))
+    return _traits(*[bool(getattr(kernel, name, False)) for name in TRAITS])
+
+
+@cache
+def _traits(*said: bool) -> Traits:
+    return Traits(*said)
 
 
 class LearnedKernel(Kernel):

@@ -43,7 +43,7 @@ _lock = Lock()
 
 def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
     """sample(), or what it was last time if nothing that it depends on has changed since."""
-    state = [*kernel.parameters(), *kernel.buffers()]
+    state = state_of(kernel)
     if not may_remember(kernel, state):
         return sample()
     key = key, kernel.extra_repr()
@@ -60,6 +60,14 @@ def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> T
     with _lock:
         memory.keep(key, result)
     return result
+
+
+def state_of(kernel: Kernel) -> list[Tensor]:
+    """All parameters and buffers."""
+    if kernel._modules:
+        return [*kernel.parameters(), *kernel.buffers()]
+    own = (*kernel._parameters.values(), *kernel._buffers.values())  # the same, without a walk through modules
+    return [tensor for tensor in own if tensor is not None]
 
 
 def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:

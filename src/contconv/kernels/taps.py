@@ -79,7 +79,7 @@ class TapKernel(LearnedKernel):
     @property
     def mixing(self) -> Tensor:  # type: ignore[override]
         """[R, Cout, Cin/groups]."""
-        return self.weight.flatten(2).movedim(-1, 0)
+        return self.weight.flatten(2).permute(2, 0, 1)
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]: the products over the axes, row-major."""

@@ -14,6 +14,7 @@ The map is linear in x, weights and mixing each, so the derivative of either ope
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import local
 
 import torch
@@ -95,55 +96,76 @@ def _problem(
     x: Tensor, tables: Sequence[Tensor], weights: Tensor, mixing: Tensor | None, groups: int, algorithm: int
 ) -> library.Problem:
     """The checked problem: whatever passes here, the kernel reads and writes within the tensors."""
+    t0, t1, t2 = tables
+    return _stated(
+        (x.dtype, x.shape), (_form(t0), _form(t1), _form(t2)), (weights.dtype, weights.shape),
+        None if mixing is None else (mixing.dtype, mixing.shape), groups, algorithm, torch.get_num_threads(),
+    )  # fmt: skip
+
+
+Form = tuple[torch.dtype, torch.Size]
+TableForm = tuple[torch.dtype, torch.Size, bool, int]
+
+
+def _form(table: Tensor) -> TableForm:
+    return table.dtype, table.shape, table.is_contiguous(), table.data_ptr()
+
+
+@lru_cache(maxsize=4096)
+def _stated(
+    x: Form, tables: tuple[TableForm, ...], weights: Form, mixing: Form | None, groups: int, algorithm: int,
+    threads: int,
+) -> library.Problem:  # fmt: skip
+    """The problem of tensors in these forms, made once: it takes longer than a small convolution. Never write to it."""
     if reason := _why_not(x, tables, weights, mixing, groups, algorithm):
         raise ValueError(reason)
-    t0, t1, t2 = tables
-    n, d, h, w, channels = x.shape
-    p0, p1, p2 = weights.shape[:3]
+    n, d, h, w, channels = x[1]
+    outs, taps, pointers = zip(*((shape[0], shape[1] - 1, pointer) for _, shape, _, pointer in tables), strict=True)
     return library.Problem(
         n,
         channels,
-        _out_channels(weights, mixing),
+        weights[1][4] if mixing is None else mixing[1][-2],
         groups,
-        0 if mixing is None else weights.shape[4],
+        0 if mixing is None else weights[1][4],
         (d, h, w),
-        (t0.shape[0], t1.shape[0], t2.shape[0]),
-        (t0.shape[1] - 1, t1.shape[1] - 1, t2.shape[1] - 1),
-        (p0, p1, p2),
-        (t0.data_ptr(), t1.data_ptr(), t2.data_ptr()),
-        mixing is not None and mixing.ndim == 4,
-        torch.get_num_threads(),
+        outs,
+        taps,
+        tuple(weights[1][:3]),
+        pointers,
+        mixing is not None and len(mixing[1]) == 4,
+        threads,
     )
 
 
 def _why_not(
-    x: Tensor, tables: Sequence[Tensor], weights: Tensor, mixing: Tensor | None, groups: int, algorithm: int
+    x: Form, tables: Sequence[TableForm], weights: Form, mixing: Form | None, groups: int, algorithm: int
 ) -> str | None:
     taps = 1
-    for a, table in enumerate(tables):
-        if table.dtype != torch.int32 or table.ndim != 2 or table.shape[1] < 2 or not table.is_contiguous():
-            return f"table{a} must be contiguous int32 of shape [out, 1 + K], but is {_described(table)}"
-        taps *= table.shape[1] - 1
-    floats = {"x": x, "weights": weights} if mixing is None else {"x": x, "weights": weights, "mixing": mixing}
-    for name, tensor in floats.items():
-        if tensor.dtype != torch.float32:
-            return f"{name} must be float32, but is {tensor.dtype}"
-    if x.ndim != 5 or groups < 1 or x.shape[4] % groups != 0 or x.shape[4] == 0:
-        return f"x must be [N, D, H, W, Cin] with Cin a multiple of groups={groups}, but is {_described(x)}"
-    if weights.ndim != (6 if mixing is None else 5) or weights.shape[3] != taps:
-        return f"weights must be [P0, P1, P2, {taps}, R], or [.., Cout, Cin / groups], but are {_described(weights)}"
-    channels = (weights if mixing is None else mixing).shape[-2:]
-    if channels[1] != x.shape[4] // groups or channels[0] % groups != 0 or channels[0] == 0:
-        return f"the weights map {list(channels)} [Cout, Cin / groups], which does not fit x {_described(x)}, {groups=}"
-    if mixing is not None and tuple(mixing.shape[:-2]) not in ((weights.shape[4],), (taps, weights.shape[4])):
-        return f"mixing must be [R, Cout, Cin / groups] with R={weights.shape[4]}, but is {_described(mixing)}"
-    if algorithm != 0 and (mixing is None or mixing.ndim == 4):
+    for a, (dtype, shape, is_contiguous, _) in enumerate(tables):
+        if dtype != torch.int32 or len(shape) != 2 or shape[1] < 2 or not is_contiguous:
+            return f"table{a} must be contiguous int32 of shape [out, 1 + K], but is {_described(dtype, shape)}"
+        taps *= shape[1] - 1
+    for name, form in (("x", x), ("weights", weights), ("mixing", mixing)):
+        if form is not None and form[0] != torch.float32:
+            return f"{name} must be float32, but is {form[0]}"
+    pixels, filters = x[1], weights[1]
+    if len(pixels) != 5 or groups < 1 or pixels[4] % groups != 0 or pixels[4] == 0:
+        return f"x must be [N, D, H, W, Cin] with Cin a multiple of groups={groups}, but is {_described(*x)}"
+    if len(filters) != (6 if mixing is None else 5) or filters[3] != taps:
+        return f"weights must be [P0, P1, P2, {taps}, R], or [.., Cout, Cin / groups], but are {_described(*weights)}"
+    channels = (weights if mixing is None else mixing)[1][-2:]
+    if channels[1] != pixels[4] // groups or channels[0] % groups != 0 or channels[0] == 0:
+        fit = f"which does not fit x {_described(*x)}, {groups=}"
+        return f"the weights map {list(channels)} [Cout, Cin / groups], {fit}"
+    if mixing is not None and tuple(mixing[1][:-2]) not in ((filters[4],), (taps, filters[4])):
+        return f"mixing must be [R, Cout, Cin / groups] with R={filters[4]}, but is {_described(*mixing)}"
+    if algorithm != 0 and (mixing is None or len(mixing[1]) == 4):
         return "the factored algorithms need a basis and one mixing for all taps"
     return None
 
 
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+def _described(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -167,7 +189,8 @@ def _forward(
     problem = _problem(x, tables, weights, mixing, groups, algorithm)
     if bias is not None:
         if bias.dtype != torch.float32 or tuple(bias.shape) != (problem.out_channels,):
-            raise ValueError(f"bias must be float32 [{problem.out_channels}], but is {_described(bias)}")
+            told = _described(bias.dtype, bias.shape)
+            raise ValueError(f"bias must be float32 [{problem.out_channels}], but is {told}")
         bias = bias.contiguous()
     y = x.new_empty(_y_shape(x, tables, weights, mixing))
     inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), _address(mixing), _address(bias))
@@ -209,7 +232,7 @@ def _backward(
     tables = (table0, table1, table2)
     problem = _problem(x, tables, weights, mixing, groups, algorithm)
     if grad_y.dtype != torch.float32 or list(grad_y.shape) != _y_shape(x, tables, weights, mixing):
-        raise ValueError(f"grad_y must be float32 with the shape of y, but is {_described(grad_y)}")
+        raise ValueError(f"grad_y must be float32 with the shape of y, but is {_described(grad_y.dtype, grad_y.shape)}")
     like = (x if need_x else None, weights if need_weights else None, mixing if need_mixing else None)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in like]
     inputs = library.Inputs(x.data_ptr(), grad_y.data_ptr(), weights.data_ptr(), _address(mixing), None)

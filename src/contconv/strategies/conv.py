@@ -1,5 +1,7 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -41,9 +43,11 @@ class Conv:
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         filters, dilation = one_filter(kernel, problem)
-        stride = [_step(axis) for axis in problem.axes]
+        stride, padding, cuts = _placement(problem)
         dtype = _applied_in(kernel, x.dtype)
-        seen, padding = _padded(x.to(dtype), problem, stride)
+        seen = x.to(dtype)
+        for dim, start, stop in cuts:
+            seen = extended(seen, dim, start, stop, problem.padding_mode)
         bias = None if bias is None else bias.to(dtype)
         filters = filters.to(dtype).contiguous()
         return CONVS[len(stride)](seen, filters, bias, stride, padding, dilation, problem.groups).to(x.dtype)
@@ -69,14 +73,18 @@ def _step(axis: Axis) -> int:
     return axis.first[1] - axis.first[0] if axis.out_size > 1 else axis.taps
 
 
-def _padded(x: Tensor, problem: Problem, stride: list[int]) -> tuple[Tensor, list[int]]:
-    """The input padded and cropped to what the filters see, and the zero padding left for the convolution itself."""
-    padding = [0] * len(problem.axes)
+@lru_cache(maxsize=4096)
+def _placement(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, int], ...]]:
+    """The stride, the zero padding left for the convolution itself, and what of the input the filters see along those
+    dimensions where it is not that: (dimension, start, stop)."""
+    stride = [_step(axis) for axis in problem.axes]
+    padding = [0] * len(stride)
+    cuts = []
     for number, (axis, step) in enumerate(zip(problem.axes, stride, strict=True)):
         left = -axis.first[0]
         spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
         if problem.padding_mode == "zeros" and left >= 0 and spare == 0:
             padding[number] = left  # symmetric: the convolution does it without a copy
         else:
-            x = extended(x, 2 + number, axis.first[0], axis.first[-1] + axis.taps, problem.padding_mode)
-    return x, padding
+            cuts.append((2 + number, axis.first[0], axis.first[-1] + axis.taps))
+    return tuple(stride), tuple(padding), tuple(cuts)

@@ -1,8 +1,9 @@
 """Everything about a call that can be known before a tensor is touched."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -34,56 +35,64 @@ class Problem:
     differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
     basis_macs: int = 0  # multiply-adds of the basis at one displacement, where `explain` has counted them
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Problems are keys of caches on the way of a call."""
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
+    @cached_property
     def in_size(self) -> tuple[int, ...]:
         return tuple(axis.in_size for axis in self.axes)
 
-    @property
+    @cached_property
     def out_size(self) -> tuple[int, ...]:
         return tuple(axis.out_size for axis in self.axes)
 
-    @property
+    @cached_property
     def inputs(self) -> int:
         """Input pixels of one image."""
         return math.prod(self.in_size)
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """Output pixels of one image."""
         return math.prod(self.out_size)
 
-    @property
+    @cached_property
     def phases(self) -> int:
         """Different filters."""
         return math.prod(axis.phases for axis in self.axes)
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """Neighbours of an output pixel."""
         return math.prod(axis.taps for axis in self.axes)
 
-    @property
+    @cached_property
     def on_taps(self) -> bool:
         """Whether every output pixel sees the taps themselves, of a kernel that has some, and nothing between them."""
         middles = ((Fraction(axis.taps - 1, 2),) for axis in self.axes)
         return self.dilation is not None and all(a.residual == m for a, m in zip(self.axes, middles, strict=True))
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Numbers in the input and the output."""
         return self.batch * (self.in_channels * self.inputs + self.out_channels * self.outputs)
 
-    @property
+    @cached_property
     def macs(self) -> int:
         """Multiply-adds of filters applied to pixels."""
         return self.batch * self.outputs * self.taps * self.weights
 
-    @property
+    @cached_property
     def sampling_macs(self) -> int:
         """Multiply-adds of the basis at every displacement of the plan."""
         return self.basis_macs * self.phases * (1 if self.per_tap else self.taps)
 
-    @property
+    @cached_property
     def weights(self) -> int:
         """Numbers in one filter tap: Cout * Cin / groups."""
         return self.out_channels * self.in_channels // self.groups
