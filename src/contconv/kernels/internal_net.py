@@ -78,10 +78,13 @@ class InternalNet(LearnedKernel):
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]. The last function is the constant one."""
         hidden = d
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers, start=1):
             assert isinstance(layer, nn.Linear)
-            hidden = F.leaky_relu(F.linear(hidden, layer.weight.to(d.dtype), layer.bias.to(d.dtype)), SLOPE)
-        return torch.cat([hidden, hidden.new_ones(*hidden.shape[:-1], 1)], dim=-1)
+            weight, bias = layer.weight.to(d.dtype), layer.bias.to(d.dtype)
+            if number == len(self.layers):  # one more unit that is always 1: nothing comes in, a bias of 1
+                weight, bias = F.pad(weight, (0, 0, 0, 1)), F.pad(bias, (0, 1), value=1.0)
+            hidden = F.leaky_relu(F.linear(hidden, weight, bias), SLOPE, inplace=True)
+        return hidden
 
     def forward(self, d: Tensor) -> Tensor:
         if not self.per_tap:
