@@ -15,7 +15,7 @@ from contconv.models import CCNet, ConvNet
 class Pooled(nn.Module):
     """Means of 4x4 pixels: exactly equivariant to shifts by multiples of 4."""
 
-    def features(self, x):
+    def responses(self, x):
         return F.avg_pool2d(x, 4)
 
     def head(self, features):
@@ -106,7 +106,8 @@ def test_the_continuous_network_is_measured_on_its_default_sequence():
     model = CCNet("spline", width=4, hidden=8)
     x = torch.randn(2, 3, 32, 32)
     seen = outputs(model, x)
-    assert seen.features.shape == (2, 8, 8, 8)
+    torch.testing.assert_close(seen.responses.relu(), model.features(x))
+    assert seen.responses.min() < 0
     torch.testing.assert_close(seen.logits, model(x))
 
 
@@ -177,3 +178,12 @@ def test_noise_is_real_beyond_the_border():
 def test_errors_name_the_argument(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_similarity_is_that_of_the_layers_output_and_after_relu_another_one():
+    maps = torch.randn(4, 2, 8, 8)
+    moved = torch.where(maps > 0, maps, 2 * maps)  # differs where ReLU leaves nothing
+    still, other = (Outputs(responses, torch.eye(4)) for responses in (maps, moved))
+    found = equivariance.compared(still, other, torch.zeros(4, 2, dtype=torch.long))
+    assert found.after_relu == pytest.approx(1, abs=1e-6)
+    assert found.similarity < 0.99

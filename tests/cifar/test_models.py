@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from contconv import SplineKernel, sample_scales
+from contconv.kernels import TapKernel
 from contconv.models import BlurPoolNet, CCNet, ConvNet, equal_steps
 from contconv.models.blurpool import BlurPool
-from contconv.models.networks import KERNEL_CHOICES
+from contconv.models.networks import KERNEL_CHOICES, Network, build
 
 # Example 1 of the paper's appendix: scales and sizes of layers 2 to 8, [H, W].
 PAPER_SCALES = [
@@ -147,6 +148,17 @@ def test_a_kernel_may_be_made_by_a_function():
     model = CCNet(partial(SplineKernel, density=2), width=4, hidden=8)
     assert all(conv.kernel.density == 2 for conv in model.convs)
     assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_the_last_layer_may_have_another_kernel():
+    model = build(Network("ccnet", "taps", width=4, hidden=8, last_kernel="spline-folded"))
+    assert [type(conv.kernel) for conv in model.convs] == [TapKernel] * 7 + [SplineKernel]
+    assert model.convs[-1].kernel.fold
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+    with pytest.raises(ValueError, match=r"last_kernel must be one of .*, got 'unknown'"):
+        Network("ccnet", "taps", last_kernel="unknown")
+    with pytest.raises(ValueError, match="last_kernel is for ccnet only, convnet has none"):
+        Network("convnet", last_kernel="taps")
 
 
 def test_what_the_networks_refuse():

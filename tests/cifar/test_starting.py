@@ -56,7 +56,7 @@ def test_a_folded_kernel_answers_a_constant_as_the_convolution_at_every_scale():
 
 def test_kernels_that_taps_do_not_determine_are_refused():
     _, convnet = pair()
-    with pytest.raises(TypeError, match="model must have kernels of the kind taps or spline, got InternalNet"):
+    with pytest.raises(TypeError, match="kernels of the kinds taps, spline, spline-folded, got InternalNet"):
         take_over(CCNet("internal", width=4, hidden=8), convnet)
     with pytest.raises(ValueError, match="density=2: taps determine a spline of one control point per tap only"):
         SplineKernel(2, 3, (3, 3), density=2).interpolate(torch.zeros(3, 2, 3, 3))
@@ -68,7 +68,7 @@ def test_kernels_that_taps_do_not_determine_are_refused():
 def small(monkeypatch):
     """Files with a few images pass for the official ones, and every network is a small one."""
     monkeypatch.setattr(cifar_train, "read", lambda folder, split: read(folder, split, per_file=PER_FILE))
-    monkeypatch.setattr(cifar_train, "Network", lambda *given: Network(*given, width=4, hidden=8))
+    monkeypatch.setattr(cifar_train, "Network", lambda *given, **more: Network(*given, **more, width=4, hidden=8))
 
 
 def trained(data, out, *arguments):
@@ -107,7 +107,7 @@ def test_another_start_in_the_same_folder_is_refused(data, tmp_path, capsys, sma
 def test_what_cannot_be_begun_with_is_refused(data, tmp_path, capsys, small):
     run = write_run(tmp_path / "run", CCNET) / "model.safetensors"
     assert trained(data, tmp_path / "out", "--init", str(run)) == 2
-    assert "init is for ccnet with the kernel taps or spline, got ccnet" in capsys.readouterr().err
+    assert "init is for ccnet with one of the kernels taps, spline, spline-folded, got ccnet" in capsys.readouterr().err
     assert trained(data, tmp_path / "out", "--kernel", "spline", "--init", str(run)) == 2
     assert "init must hold the weights of Network(model='convnet'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

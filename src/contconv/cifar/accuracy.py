@@ -13,9 +13,9 @@ BATCH = 500
 
 
 class Outputs(NamedTuple):
-    """Of N images: the map of the last convolutional layer [N, C, h, w], and the logits [N, classes]."""
+    """Of N images: the output of the last convolutional layer [N, C, h, w], before its ReLU; logits [N, classes]."""
 
-    features: Tensor
+    responses: Tensor
     logits: Tensor
 
 
@@ -46,10 +46,10 @@ def logits(model: nn.Module, x: Tensor, *, scales: Sequence[PerAxis] | None = No
 
 
 def outputs(model: nn.Module, x: Tensor, *, batch: int = BATCH) -> Outputs:
-    """Features and logits of normalised images, in one pass: `model.features`, then `model.head`."""
+    """Both for normalised images, in one pass: `model.responses`, then `model.head` of what ReLU leaves of them."""
     with evaluating(model):
-        maps = [model.features(part) for part in batches(x, model, batch)]  # type: ignore[operator]
-        said = [model.head(part).float().cpu() for part in maps]  # type: ignore[operator]
+        maps = [model.responses(part) for part in batches(x, model, batch)]  # type: ignore[operator]
+        said = [model.head(part.relu()).float().cpu() for part in maps]  # type: ignore[operator]
     return Outputs(torch.cat([part.float().cpu() for part in maps]), torch.cat(said))
 
 

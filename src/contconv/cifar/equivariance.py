@@ -1,12 +1,14 @@
 """Shift-equivariance as the paper measures it ("Verifying Shift-Equivariance", after R. Zhang, 2019).
 
 (i) Each image is fed twice: as it is, and shifted by a whole number of pixels, drawn uniformly up to a largest one
-along each axis. (ii) The map of the last convolutional layer is 4 times smaller, so the shifted image's map is shifted
-back by a quarter of the shift, with cubic interpolation. (iii) Two pixels are cut off from each side of both maps, and
-their cosine similarity is taken, image by image, and averaged.
+along each axis. (ii) The output of the last convolutional layer is 4 times smaller, so the shifted image's map is
+shifted back by a quarter of the shift, with cubic interpolation. (iii) Two pixels are cut off from each side of both
+maps, and their cosine similarity is taken, image by image, and averaged.
 
-The paper leaves open what a shift brings in from beyond the border. Here both images are windows of one larger canvas:
-of noise, which is drawn that large; or of an image continued by reflection (or by black, or around, for comparison).
+In the paper's words each layer "is followed by a ReLU activation", so its output is what comes before that; what comes
+after it is measured as well. The paper leaves open what a shift brings in from beyond the border. Here both images are
+windows of one larger canvas: of noise, which is drawn that large; or of an image continued by reflection (or by black,
+or around, for comparison).
 """
 
 from fractions import Fraction
@@ -29,8 +31,9 @@ BORDERS = {"reflect": "reflect", "zeros": "constant", "circular": "circular"}  #
 class Equivariance(NamedTuple):
     """Of one set of images and one largest shift: means over the images, and the standard error of the first."""
 
-    similarity: float
+    similarity: float  # of the last convolutional layer's output
     error: float
+    after_relu: float  # the similarity of what ReLU leaves of it
     consistency: float  # the percentage of images that are given the same class before and after the shift
 
 
@@ -91,7 +94,8 @@ def similarities(maps: Tensor, moved: Tensor, shifts: Tensor, *, cut: int = CUT)
 
 def compared(still: Outputs, moved: Outputs, shifts: Tensor, *, cut: int = CUT) -> Equivariance:
     """What the shift did to features and classes."""
-    similar = similarities(still.features, moved.features, shifts, cut=cut).double()
+    similar = similarities(still.responses, moved.responses, shifts, cut=cut).double()
+    after = similarities(still.responses.relu(), moved.responses.relu(), shifts, cut=cut).double()
     same = still.logits.argmax(1) == moved.logits.argmax(1)
     error = similar.std().item() / len(similar) ** 0.5 if len(similar) > 1 else 0.0
-    return Equivariance(similar.mean().item(), error, 100 * same.double().mean().item())
+    return Equivariance(similar.mean().item(), error, after.mean().item(), 100 * same.double().mean().item())

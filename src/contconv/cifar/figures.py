@@ -82,7 +82,7 @@ def draw_equivariance(found: list[Group]) -> Any:
     for place, (inputs, paper) in zip(places, EQUIVARIANCE.items(), strict=True):
         for number, group in enumerate(found):
             shifts = list(group.first["results"]["equivariance"][inputs])
-            heights = [mean(group.similarities(inputs, largest)) for largest in shifts]
+            heights = [mean(group.equivariance(inputs, largest)) for largest in shifts]
             place.plot([int(n) for n in shifts], heights, marker="o", color=f"C{number}", label=group.label)
             place.set_xticks([int(n) for n in shifts])
         for model, column in PAPER_COLUMNS.items():

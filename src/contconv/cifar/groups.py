@@ -40,8 +40,8 @@ class Group:
         """A figure of every seed."""
         return [of(one) for one in self.evaluations]
 
-    def similarities(self, inputs: str, largest: int | str) -> list[float]:
-        return self.values(lambda one: one["results"]["equivariance"][inputs][str(largest)]["similarity"])
+    def equivariance(self, inputs: str, largest: int | str, figure: str = "similarity") -> list[float]:
+        return self.values(lambda one: one["results"]["equivariance"][inputs][str(largest)][figure])
 
     def epoch_seconds(self) -> list[float]:
         """The median epoch of every seed whose course is known."""
@@ -90,6 +90,8 @@ def label(evaluation: Record) -> str:
     """A short name: the network, its kernel, and what is unusual about it."""
     network, config = evaluation["network"], evaluation["config"] or {}
     unusual = [network["kernel"] or "internal-per-tap"] if network["model"] == "ccnet" else []
+    if network.get("last_kernel"):
+        unusual.append(f"{network['last_kernel']} at last")
     if network["padding_mode"] != "zeros":
         unusual.append(f"{network['padding_mode']} padding")
     if network["model"] == "ccnet" and not config.get("random_scales", True):

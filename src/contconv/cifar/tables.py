@@ -24,27 +24,38 @@ def accuracy_table(found: list[Group]) -> Table:
 
 
 def equivariance_tables(found: list[Group]) -> list[Table]:
-    """Similarities beside the paper's, consistency of classes, and what other borders give."""
+    """Similarities beside the paper's and after ReLU, consistency of classes, and what other borders give."""
     measured = found[0].first["results"]["equivariance"]
     labels = [group.label for group in found]
-    similar, same, borders = [], [], []
+    similar, after, same, borders = [], [], [], []
     for inputs, rows in measured.items():
         for largest in rows:
-            similarity = [f"{mean(group.similarities(inputs, largest)):.3f}" for group in found]
-            row = [inputs, f"±{largest}", *similarity]
+            shift = [inputs, f"±{largest}"]
+            similarity, relu, consistency = (
+                [mean(group.equivariance(inputs, largest, figure)) for group in found]
+                for figure in ("similarity", "after_relu", "consistency")
+            )
+            row = [*shift, *(f"{value:.3f}" for value in similarity)]
             if inputs not in EQUIVARIANCE:
                 borders.append(row)
                 continue
             paper = EQUIVARIANCE[inputs].get(largest)
             similar.append([*row, "-" if paper is None else f"{paper[0]:.2f} -> {paper[1]:.2f}"])
-            same.append([inputs, f"±{largest}", *(f"{mean(consistencies(g, inputs, largest)):.1f}" for g in found)])
+            after.append([*shift, *(f"{value:.3f}" for value in relu)])
+            same.append([*shift, *(f"{value:.1f}" for value in consistency)])
     count = min(found[0].first["settings"]["images"], found[0].first["results"]["images"])
     return [
         {
-            "caption": f"Cosine similarity (mean over {count} images and seeds). Beyond the border of images lies "
-            "their reflection, beyond that of noise more noise; the paper does not say what it took.",
+            "caption": f"Cosine similarity of the last layer's output (mean over {count} images and seeds). Beyond the "
+            "border of images lies their reflection, beyond that of noise more noise; the paper does not say what it "
+            "took.",
             "head": ["input", "shift", *labels, "the paper: ConvNet -> CCNet"],
             "rows": similar,
+        },
+        {
+            "caption": "The same of what its ReLU leaves.",
+            "head": ["input", "shift", *labels],
+            "rows": after,
         },
         {
             "caption": "Consistency: the percentage of images that keep their class when they are shifted.",
@@ -58,10 +69,6 @@ def equivariance_tables(found: list[Group]) -> list[Table]:
             "rows": borders,
         },
     ]
-
-
-def consistencies(group: Group, inputs: str, largest: str) -> list[float]:
-    return group.values(lambda one: one["results"]["equivariance"][inputs][largest]["consistency"])
 
 
 def ensemble_table(found: list[Group]) -> list[Table]:

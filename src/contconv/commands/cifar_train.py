@@ -27,7 +27,9 @@ class Train:
     """The folder for config.json, steps.csv, epochs.csv, the checkpoint, model.safetensors and result.json."""
     model: ModelName = "ccnet"
     kernel: str | None = None
-    """Of ccnet: internal-per-tap (the paper's, and the default), internal, spline, spline-dense, taps."""
+    """Of ccnet: internal-per-tap (the paper's, the default), internal, spline, spline-dense, spline-folded, taps."""
+    last_kernel: str | None = None
+    """Of ccnet's last layer, if another; spline-folded makes a smooth last map, which follows shifts by fractions."""
     init: Path | None = None
     """Weights of a trained convnet that ccnet begins with (kernels taps and spline)."""
     recipe: RecipeName = "short"
@@ -60,7 +62,7 @@ class Train:
 
 def config_of(command: Train) -> Config:
     """All that the weights depend on."""
-    network = Network(command.model, command.kernel, command.padding_mode)
+    network = Network(command.model, command.kernel, command.padding_mode, last_kernel=command.last_kernel)
     return Config(
         network=network,
         recipe=recipe(

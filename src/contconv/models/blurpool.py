@@ -74,11 +74,15 @@ class BlurPoolNet(nn.Module):
         self.blurs = nn.ModuleList(BlurPool(blur) if stride > 1 else nn.Identity() for *_, stride in table)
         self.head = Head(2 * width, hidden, classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        """The last map, blurred and subsampled: [N, Cin, H, W] -> [N, 64, H/4, W/4]."""
+    def responses(self, x: Tensor) -> Tensor:
+        """The last map, blurred and subsampled after its ReLU: [N, Cin, H, W] -> [N, 64, H/4, W/4]."""
         for conv, blur in zip(self.convs, self.blurs, strict=True):
             x = blur(conv(x).relu())
         return x
+
+    def features(self, x: Tensor) -> Tensor:
+        """The same: a blur of what is not negative is not."""
+        return self.responses(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, Cin, 32, 32] -> [N, classes]."""

@@ -39,6 +39,7 @@ class CCNet(nn.Module):
 
     kernel: a name in `contconv.kernels.KERNELS` ("internal-per-tap" is the paper's), or a function that makes a kernel
         of (in_channels, out_channels, kernel_size), one for each layer.
+    last_kernel: another one for the last layer, whose map is what the network is asked for when pictures move.
 
     The first layer keeps the size. `scales` has one entry for each of the other seven (a number, or one for each axis,
     as `sample_scales(7, 1/4)` draws them); by default all are (1/4)^(1/7). A layer's size is ceil(input size * product
@@ -55,28 +56,35 @@ class CCNet(nn.Module):
         in_channels: int = 3,
         classes: int = 10,
         *,
+        last_kernel: KernelChoice | None = None,
         width: int = 32,
         hidden: int = 512,
         padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
+        lines = layers(in_channels, width)
+        kernels = [kernel] * STEPS + [kernel if last_kernel is None else last_kernel]
         self.convs = nn.ModuleList(
             ContinuousConv2d(
-                i, o, k, kernel=kernel if isinstance(kernel, str) else kernel(i, o, (k, k)), padding_mode=padding_mode
+                i, o, k, kernel=kind if isinstance(kind, str) else kind(i, o, (k, k)), padding_mode=padding_mode
             )
-            for i, o, k, _ in layers(in_channels, width)
+            for (i, o, k, _), kind in zip(lines, kernels, strict=True)
         )
         self.head = Head(2 * width, hidden, classes)
 
-    def features(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
-        """The last layer's map, after its ReLU: [N, Cin, H, W] -> [N, 64, ceil(H * product), ceil(W * product)]."""
+    def responses(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
+        """The last layer's map, before its ReLU: [N, Cin, H, W] -> [N, 64, ceil(H * product), ceil(W * product)]."""
         chosen = EQUAL_STEPS if scales is None else checked(scales)
         first, *rest = self.convs
         sizes = output_sizes(x.shape[-2:], chosen)
-        x = first(x, scale=1).relu()
+        x = first(x, scale=1)
         for conv, scale, size in zip(rest, chosen, sizes, strict=True):
-            x = conv(x, scale=scale, size=size).relu()
+            x = conv(x.relu(), scale=scale, size=size)
         return x
+
+    def features(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
+        """The same, after its ReLU."""
+        return self.responses(x, scales).relu()
 
     def forward(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
         """[N, Cin, 32, 32] -> [N, classes]."""

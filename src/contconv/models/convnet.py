@@ -32,11 +32,16 @@ class ConvNet(nn.Module):
         )
         self.head = Head(2 * width, hidden, classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        """The last convolution's map, after its ReLU: [N, Cin, H, W] -> [N, 64, H/4, W/4]."""
-        for conv in self.convs:
+    def responses(self, x: Tensor) -> Tensor:
+        """The last convolution's map, before its ReLU: [N, Cin, H, W] -> [N, 64, H/4, W/4]."""
+        *convs, last = self.convs
+        for conv in convs:
             x = conv(x).relu()
-        return x
+        return last(x)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The same, after its ReLU."""
+        return self.responses(x).relu()
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, Cin, 32, 32] -> [N, classes]."""

@@ -20,11 +20,12 @@ from contconv.models.convnet import ConvNet
 ModelName = Literal["ccnet", "convnet", "blurpool"]
 PAPER_KERNEL = "internal-per-tap"
 
-# What `--kernel` takes: the library's own names, a spline that can follow more, and one whose parameters are its values
-# at the pixels, as a convolution's are.
+# What `--kernel` takes: the library's own names, a spline that can follow more, one that answers a constant alike at
+# every phase, and one whose parameters are its values at the pixels, as a convolution's are.
 KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
     **{name: name for name in KERNELS},
     "spline-dense": partial(SplineKernel, density=2),
+    "spline-folded": partial(SplineKernel, fold=True),
     "taps": TapKernel,
 }
 MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
@@ -40,21 +41,28 @@ class Network:
     padding_mode: PaddingMode = "zeros"
     width: int = 32
     hidden: int = 512
+    last_kernel: str | None = None
+    """Of CCNet's last layer; None is that of the others."""
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
-        if self.model != "ccnet" and self.kernel is not None:
-            raise ValueError(f"kernel is for ccnet only, {self.model} has none: leave it out")
-        if self.kernel is not None and self.kernel not in KERNEL_CHOICES:
-            raise ValueError(f"kernel must be one of {', '.join(KERNEL_CHOICES)}, got {self.kernel!r}")
+        for name in ("kernel", "last_kernel"):
+            kernel = getattr(self, name)
+            if self.model != "ccnet" and kernel is not None:
+                raise ValueError(f"{name} is for ccnet only, {self.model} has none: leave it out")
+            if kernel is not None and kernel not in KERNEL_CHOICES:
+                raise ValueError(f"{name} must be one of {', '.join(KERNEL_CHOICES)}, got {kernel!r}")
 
 
 def build(network: Network) -> nn.Module:
     """The network with fresh weights, from the global randomness."""
-    kernel = {"kernel": KERNEL_CHOICES[network.kernel or PAPER_KERNEL]} if network.model == "ccnet" else {}
+    kernels = {}
+    if network.model == "ccnet":
+        names = {"kernel": network.kernel or PAPER_KERNEL, "last_kernel": network.last_kernel}
+        kernels = {role: KERNEL_CHOICES[name] for role, name in names.items() if name is not None}
     make = MODELS[network.model]
-    model = make(**kernel, padding_mode=network.padding_mode, width=network.width, hidden=network.hidden)
+    model = make(**kernels, padding_mode=network.padding_mode, width=network.width, hidden=network.hidden)
     return channels_last(model)
 
 

@@ -14,7 +14,7 @@ from contconv.models.ccnet import CCNet
 from contconv.models.convnet import ConvNet
 from contconv.models.networks import Network, load_weights
 
-STARTED = ("taps", "spline")  # kernels that taps determine
+STARTED = ("taps", "spline", "spline-folded")  # kernels that taps determine
 STRIDES = tuple(Fraction(1, layer.stride) for layer in layers(3, 32)[1:])  # the scales at which CCNet is a ConvNet
 
 
@@ -28,10 +28,10 @@ class Start:
 
 def start(path: Path, network: Network) -> Start:
     """What a network of this kind shall begin with, if it can."""
-    if network.model != "ccnet" or network.kernel not in STARTED:
+    if network.model != "ccnet" or {network.kernel, network.last_kernel or network.kernel} - {*STARTED}:
         kernel = network.kernel if network.model == "ccnet" else None
         raise ValueError(
-            f"init is for ccnet with the kernel {' or '.join(STARTED)}, got {network.model}"
+            f"init is for ccnet with one of the kernels {', '.join(STARTED)}, got {network.model}"
             + (f" with {kernel}" if kernel else "")
         )
     _, there = load_weights(path)
@@ -76,4 +76,4 @@ def go_through(kernel: nn.Module | Tensor, taps: Tensor) -> None:
     elif isinstance(kernel, SplineKernel):
         kernel.interpolate(taps)
     else:
-        raise TypeError(f"model must have kernels of the kind {' or '.join(STARTED)}, got {type(kernel).__name__}")
+        raise TypeError(f"model must have kernels of the kinds {', '.join(STARTED)}, got {type(kernel).__name__}")

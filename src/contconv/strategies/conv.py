@@ -43,7 +43,7 @@ class Conv:
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         filters, dilation = one_filter(kernel, problem)
-        stride, padding, cuts = _placement(problem)
+        stride, padding, cuts = _placement(problem.axes, problem.padding_mode)
         dtype = _applied_in(kernel, x.dtype)
         seen = x.to(dtype)
         for dim, start, stop in cuts:
@@ -74,16 +74,18 @@ def _step(axis: Axis) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _placement(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, int], ...]]:
+def _placement(
+    axes: tuple[Axis, ...], padding_mode: str
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, int], ...]]:
     """The stride, the zero padding left for the convolution itself, and what of the input the filters see along those
     dimensions where it is not that: (dimension, start, stop)."""
-    stride = [_step(axis) for axis in problem.axes]
+    stride = [_step(axis) for axis in axes]
     padding = [0] * len(stride)
     cuts = []
-    for number, (axis, step) in enumerate(zip(problem.axes, stride, strict=True)):
+    for number, (axis, step) in enumerate(zip(axes, stride, strict=True)):
         left = -axis.first[0]
         spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
-        if problem.padding_mode == "zeros" and left >= 0 and spare == 0:
+        if padding_mode == "zeros" and left >= 0 and spare == 0:
             padding[number] = left  # symmetric: the convolution does it without a copy
         else:
             cuts.append((2 + number, axis.first[0], axis.first[-1] + axis.taps))
