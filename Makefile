@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-networks bench-docs docs docs-figures release-check clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-networks bench-images bench-docs docs docs-figures release-check clean
 
 setup: $(STAMP)
 
@@ -68,8 +68,11 @@ bench-scaling: setup
 bench-networks: setup
 	$(BIN)/python benchmarks/networks.py
 
+bench-images: setup
+	$(BIN)/python benchmarks/images.py --out out/images.json
+
 bench-docs: setup
-	$(BIN)/python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > out/benchmarks.md
+	$(BIN)/python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json benchmarks/data/images.json > out/benchmarks.md
 	mv out/benchmarks.md docs/benchmarks.md
 
 # The site in out/site; warnings are errors.

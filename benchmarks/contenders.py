@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from cases import Case
+from resize_right import interp_methods, resize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,6 +43,18 @@ def interpolation_and_convolution(case: Case) -> Contender:
 
     def call(x: Tensor) -> Tensor:
         return net(F.interpolate(x, size=size, mode="bilinear", align_corners=False))
+
+    return call, parameters
+
+
+def resize_right_and_convolution(case: Case) -> Contender:
+    """The same with ResizeRight's linear interpolation by strided convolutions, where the scale is a fraction."""
+    net, parameters = convolution(case)
+    scales = [float(scale) for scale in case.scale]
+
+    def call(x: Tensor) -> Tensor:
+        resized = resize(x, scales, interp_method=interp_methods.linear, antialiasing=False, by_convs=True)
+        return net(resized if case.contiguous else resized.contiguous(memory_format=torch.channels_last))
 
     return call, parameters
 

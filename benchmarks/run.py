@@ -1,4 +1,5 @@
-"""Time, memory and error of every case, beside `nn.Conv2d` and `F.interpolate` + conv, interleaved in one run.
+"""Time, memory and error of every case, beside `nn.Conv2d`, `F.interpolate` + conv and ResizeRight + conv, interleaved
+in one run.
 
     python benchmarks/run.py                        all cases (`make bench`)
     python benchmarks/run.py --quick                the main ones
@@ -23,6 +24,7 @@ from contenders import (
     input_of,
     interpolation_and_convolution,
     plain_phases,
+    resize_right_and_convolution,
 )
 from measure import inferred, interleaved_seconds, peak_bytes, relative_error, trained
 
@@ -37,6 +39,7 @@ def measured(case: Case, rounds: int, budget: float, tables: bool) -> dict[str, 
     contenders = {"conv": convolution(case), "ours": continuous(case)}
     if case.layers == 1:
         contenders["interpolate+conv"] = interpolation_and_convolution(case)
+        contenders["ResizeRight+conv"] = resize_right_and_convolution(case)
     if case.training and (tables or case.must is not None):
         contenders["plain PyTorch"] = plain_phases(case)
     if tables and case.layers == 1:
@@ -112,7 +115,8 @@ def main() -> int:
     arguments = parser.parse_args()
     baseline = json.loads(arguments.baseline.read_text())["rows"] if arguments.baseline else []
     cases = [*W1, *LAYERS] if arguments.tables else QUICK if arguments.quick else CASES
-    columns = ["ours", "interpolate+conv", "plain PyTorch"] + ["standard", "clear memory"] * arguments.tables
+    columns = ["ours", "interpolate+conv", "ResizeRight+conv", "plain PyTorch"]
+    columns += ["standard", "clear memory"] * arguments.tables
     print(f"{contconv.native.status()} torch {torch.__version__}, {platform.processor() or platform.machine()}")
     print("ratios to nn.Conv2d of the same run: " + ", ".join(columns) + "; must; memory / conv's; errors; paper")
     start, rows = time.perf_counter(), []

@@ -1,6 +1,6 @@
 """Turns saved results into the tables of `docs/benchmarks.md`.
 
-python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json > docs/benchmarks.md
+python benchmarks/tables.py benchmarks/data/bench.json benchmarks/data/tables.json benchmarks/data/images.json
 """
 
 import json
@@ -31,6 +31,13 @@ The paper's figures were measured on a V100, ours on this CPU; both are ratios t
 "standard" is the strategy `reference`, "clear memory" is `chunked`, "plain PyTorch" is without the native kernel.
 """
 
+IMAGES = """
+## Images resized by a fixed kernel
+
+Keys' cubic with antialiasing, in inference mode (`make bench-images`): the time of
+`continuous_conv(x, Cubic(), scale=..., antialias=True)` over that of others who do the same, interleaved.
+"""
+
 SCALING = """
 ## Scaling
 
@@ -55,6 +62,7 @@ def workloads(rows: list[dict]) -> str:
         "ours",
         "must",
         "interpolate + conv",
+        "ResizeRight + conv",
         "plain PyTorch",
         "memory",
         "error",
@@ -71,6 +79,7 @@ def workloads(rows: list[dict]) -> str:
                 f"**{ratio['ours']:.2f}**",
                 cell(row["must"]),
                 cell(ratio.get("interpolate+conv")),
+                cell(ratio.get("ResizeRight+conv")),
                 cell(ratio.get("plain PyTorch")),
                 f"{memory:.2f}",
                 cell(error.get("output"), ".0e"),
@@ -109,13 +118,24 @@ def papers(rows: list[dict]) -> str:
     return table(head, body)
 
 
+def resized(rows: list[dict]) -> str:
+    others = list(rows[0]["ours over"])
+    body = [
+        ["x".join(map(str, row["shape"])), row["scale"], *(f"{row['ours over'][name]:.2f}" for name in others)]
+        for row in rows
+    ]
+    return table(["images", "scale", *(f"over {name}" for name in others)], body)
+
+
 def main() -> None:
-    bench, tables = (json.loads(Path(path).read_text()) for path in sys.argv[1:3])
+    bench, tables, images = (json.loads(Path(path).read_text()) for path in sys.argv[1:4])
     print(HEAD.format(**{**bench, "table_seconds": tables["seconds"]}))
     print("## Workloads\n")
     print(workloads([row for row in bench["rows"] if "layers" not in row["case"]]))
     print(PAPER)
     print(papers(tables["rows"]))
+    print(IMAGES)
+    print(resized(images["rows"]))
     print(SCALING)
 
 

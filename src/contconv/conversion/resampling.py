@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -53,10 +54,17 @@ class ConvertedPool(Converted):
 
     def dense_center(self, in_size: Sequence[int]) -> tuple[Fraction, ...]:
         """The center of the grid on the map of all windows, whose pixel i is the window that begins at i - left."""
-        return tuple(
-            c - axis.origin(n) + Fraction(axis.reach - axis.left - axis.right, 2)
-            for c, axis, n in zip(self.unasked(in_size).center, self.geometry, in_size, strict=True)
-        )
+        return _dense_center(self.geometry, tuple(in_size), self.unasked(in_size).center)
+
+
+@lru_cache(maxsize=1024)
+def _dense_center(
+    axes: tuple[Windows, ...], in_size: tuple[int, ...], center: tuple[Fraction, ...]
+) -> tuple[Fraction, ...]:
+    return tuple(
+        c - axis.origin(n) + Fraction(axis.reach - axis.left - axis.right, 2)
+        for c, axis, n in zip(center, axes, in_size, strict=True)
+    )
 
 
 class ConvertedUpsample(Resizing):

@@ -13,11 +13,11 @@ from contconv.strategies.problem import Cost, Problem, Strategy, biased
 from contconv.strategies.reference import Reference
 from contconv.strategies.separable import Separable
 
-# In order of preference; `conv` and `separable` are best wherever they can run, the cost model chooses among the next.
+# In order of preference; `separable` and `conv` are best wherever they can run, the cost model chooses among the next.
 # The reference is last and refuses nothing.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
-    for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(Reference()), Reference())
+    for strategy in (Separable(), Conv(), Phases(), Factored(), Chunked(Reference()), Reference())
 }
 
 
