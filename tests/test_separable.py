@@ -94,3 +94,50 @@ def test_a_bad_pixel_spoils_only_what_sees_it(bad):
 
 def test_an_empty_batch():
     assert contconv.continuous_conv(torch.zeros(0, 3, 8, 8), contconv.Cubic(), scale=1.5).shape == (0, 3, 12, 12)
+
+
+class Loud(contconv.Linear):
+    """A kernel times a learned number."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.tensor(2.0))
+
+    @property
+    def mixing(self):
+        return self.gain.reshape(1, 1, 1)
+
+
+@pytest.mark.parametrize("scale", [1, 0.5, 0.7])
+def test_the_mixing_of_a_separable_kernel_counts(scale):
+    kernel, x = Loud(), torch.rand(2, 3, 8, 9)
+    y = contconv.continuous_conv(x, kernel, scale=scale)
+    torch.testing.assert_close(y, 2 * contconv.continuous_conv(x, contconv.Linear(), scale=scale))
+    y.sum().backward()
+    assert kernel.gain.grad.item() == pytest.approx(y.sum().item() / 2, rel=1e-5)
+
+
+class Mixed(Wide):
+    channelwise = False
+
+    def __init__(self):
+        super().__init__()
+        self.mixing = torch.nn.Parameter(torch.randn(1, 2, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.7])
+def test_a_separable_kernel_that_mixes_channels_goes_another_way(scale):
+    kernel, x = Mixed(), torch.randn(2, 3, 8, 9, dtype=torch.float64)
+    y = contconv.continuous_conv(x, kernel, scale=scale)
+    torch.testing.assert_close(y, contconv.continuous_conv(x, kernel, scale=scale, strategy="reference"))
+    with pytest.raises(ValueError, match="the kernel mixes basis functions or channels"):
+        contconv.continuous_conv(x, kernel, scale=scale, strategy="separable")
+
+
+def test_derivatives_by_others_of_what_was_computed_before():
+    x = torch.randn(1, 2, 8, 9, dtype=torch.float64, requires_grad=True)
+    y = contconv.continuous_conv(x, contconv.Cubic(), scale=0.7)
+    seeds = torch.randn(3, *y.shape, dtype=torch.float64)
+    one_by_one = torch.stack([torch.autograd.grad(y, x, seed, retain_graph=True)[0] for seed in seeds])
+    at_once = torch.func.vmap(lambda seed: torch.autograd.grad(y, x, seed, retain_graph=True)[0])(seeds)
+    torch.testing.assert_close(at_once, one_by_one)

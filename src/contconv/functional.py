@@ -106,8 +106,8 @@ def planned(
     in_size = shape[2:]
     scales, sizes = scales_and_sizes(in_size, scale, size)
     centers = tuple([exact(c, "center") for c in per_axis(center, len(in_size), "center")])  # type: ignore[arg-type]
-    # Exporters have batches that are symbols, which cannot be looked up.
-    pose = _posed if type(shape[0]) is int else _posed.__wrapped__
+    # Exporters have sizes that are symbols, which cannot be looked up.
+    pose = _posed if {*map(type, shape)} == {int} else _posed.__wrapped__
     return pose(
         shape, scales, sizes, centers, support(kernel, len(in_size), kernel_size), traits(kernel), kernel.mixing.shape,
         dilation_of(kernel), padding_mode, bool(antialias), memory_limit, training, dtype, device, differentiated(),

@@ -62,11 +62,16 @@ def equivariance_claims(found: list[Group]) -> list[Claim]:
                         f"equivariance: {inputs}, ±{largest}: {group.label}",
                         f"{continuous:.2f} against {baseline:.2f}",
                         wanted,
-                        f"{ours:.3f} against {theirs:.3f} ({ours - theirs:+.3f}, {(ours - theirs) / (1 - theirs):.0%})",
+                        f"{ours:.3f} against {theirs:.3f} ({ours - theirs:+.3f}{share_of_lack(ours, theirs)})",
                         ours - theirs >= least, (ours - theirs,),
                     )
                 )  # fmt: skip
     return claims
+
+
+def share_of_lack(ours: float, theirs: float) -> str:
+    """How much of what they lack to 1 we make up for, in words."""
+    return f", {(ours - theirs) / (1 - theirs):.0%} of what lacks" if theirs < 1 else ""
 
 
 def ensemble_claims(found: list[Group]) -> list[Claim]:

@@ -12,7 +12,7 @@ from contconv.cifar.first_kernels import first_kernels
 from contconv.cifar.trained import Trained
 from contconv.experiments.record import machine, plain, versions
 
-KIND = "contconv cifar evaluation"
+KIND = "contconv cifar evaluation, with the last layer before its ReLU"
 Record = dict[str, Any]
 
 

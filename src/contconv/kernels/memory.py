@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.kernels.base import Kernel, traits
-from contconv.transforms import forward_mode, unobserved
+from contconv.transforms import forward_mode, traced, unobserved
 
 MOST_ENTRIES = 32
 MOST_BYTES = 128 * 2**20
@@ -72,7 +72,7 @@ def state_of(kernel: Kernel) -> list[Tensor]:
 
 def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:
     """In evaluation without gradients, or where there is nothing to train; never while tracing or with tangents."""
-    if not traits(kernel).remembers or torch.compiler.is_compiling() or forward_mode():
+    if not traits(kernel).remembers or traced() or forward_mode():
         return False
     trained = any(tensor.requires_grad for tensor in state)
     if trained and (kernel.training or torch.is_grad_enabled()):

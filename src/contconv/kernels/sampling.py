@@ -47,7 +47,7 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
 
 def _weights(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tensor:
     basis = _basis(kernel, axes, device)
-    mixing = kernel.mixing.to(basis.dtype)
+    mixing = kernel.mixing.to(basis)
     kind = traits(kernel)
     if not kind.per_tap:
         return torch.tensordot(basis, mixing, dims=1)

@@ -29,7 +29,8 @@ class Start:
 def start(path: Path, network: Network) -> Start:
     """What a network of this kind shall begin with, if it can."""
     if network.model != "ccnet" or {network.kernel, network.last_kernel or network.kernel} - {*STARTED}:
-        kernel = network.kernel if network.model == "ccnet" else None
+        kernels = (network.kernel, network.last_kernel) if network.model == "ccnet" else ()
+        kernel = " and ".join(name for name in kernels if name is not None)
         raise ValueError(
             f"init is for ccnet with one of the kernels {', '.join(STARTED)}, got {network.model}"
             + (f" with {kernel}" if kernel else "")

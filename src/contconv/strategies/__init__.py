@@ -11,13 +11,13 @@ from contconv.strategies.model import predicted_seconds
 from contconv.strategies.phases import Phases
 from contconv.strategies.problem import Cost, Problem, Strategy, biased
 from contconv.strategies.reference import Reference
-from contconv.strategies.separable import Separable
+from contconv.strategies.separable import Separable, sums_lines
 
-# In order of preference; `separable` and `conv` are best wherever they can run, the cost model chooses among the next.
+# In order of preference; `conv` and `separable` are best wherever they can run, the cost model chooses among the next.
 # The reference is last and refuses nothing.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
-    for strategy in (Separable(), Conv(), Phases(), Factored(), Chunked(Reference()), Reference())
+    for strategy in (Conv(), Separable(), Phases(), Factored(), Chunked(Reference()), Reference())
 }
 
 
@@ -41,6 +41,8 @@ def _chosen(problem: Problem, name: str | None, threads: int) -> Strategy:
 def _fastest(problem: Problem) -> Strategy:
     """The first that has nothing against the problem or, if the cost model knows it, the fastest that it knows."""
     able = [strategy for strategy in STRATEGIES.values() if not strategy.why_not(problem)]
+    if [strategy.name for strategy in able[:2]] == ["conv", "separable"] and sums_lines(problem):
+        return able[1]
     seconds = {strategy.name: predicted_seconds(strategy, problem) for strategy in able}
     if seconds[able[0].name] is None:
         return able[0]

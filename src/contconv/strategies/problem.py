@@ -43,6 +43,10 @@ class Problem:
         """Problems are keys of caches on the way of a call."""
         return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is cached: hashes of strings are others in every process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     @cached_property
     def in_size(self) -> tuple[int, ...]:
         return tuple(axis.in_size for axis in self.axes)

@@ -23,6 +23,8 @@ class Separable:
     def why_not(self, problem: Problem) -> list[str]:
         if not problem.separable:
             return ["the kernel is not a product of one function per axis"]
+        if (problem.basis_functions, problem.in_channels, problem.out_channels) != (1, 1, 1):
+            return ["the kernel mixes basis functions or channels, which no axis can do alone"]
         return []
 
     def cost(self, problem: Problem) -> Cost:
@@ -45,9 +47,12 @@ class Separable:
 
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         y = x.to(torch.promote_types(x.dtype, torch.float32))
-        for number in shrinking_first(problem):
+        for turn, number in enumerate(shrinking_first(problem)):
             axis = problem.axes[number]
-            profile = sampled_basis(kernel, (axis,), x.device).to(y.dtype)
+            profile = sampled_basis(kernel, (axis,), x.device)
+            if turn == 0:
+                profile = profile * kernel.mixing.to(profile).flatten()
+            profile = profile.to(y.dtype)
             resample = summed if can_be_summed(y, profile) else resized
             y = resample(y, 2 + number, axis, profile, problem.padding_mode)
             count(axis.taps * y.numel())
@@ -59,17 +64,26 @@ def shrinking_first(problem: Problem) -> list[int]:
     return sorted(range(len(problem.axes)), key=lambda number: problem.axes[number].scale)
 
 
+def sums_lines(problem: Problem) -> bool:
+    """Whether `summed` should serve, as far as it is known beforehand; then no convolution is faster."""
+    return problem.device.type == "cpu" and not problem.differentiated and problem.memory_limit is None
+
+
 def can_be_summed(x: Tensor, profile: Tensor) -> bool:
     """Whether `summed` serves: on the CPU, where the kernel itself is not trained, and nobody else looks on."""
-    if x.device.type != "cpu" or (profile.requires_grad and torch.is_grad_enabled()):
-        return False
-    return not (transformed() or forward_mode() or traced())
+    return x.device.type == "cpu" and not (profile.requires_grad and torch.is_grad_enabled()) and not observed()
+
+
+def observed() -> bool:
+    """Whether somebody looks on who knows nothing of functions like `_WeightedSums`."""
+    return transformed() or forward_mode() or traced()
 
 
 class Sums(NamedTuple):
     """Lines that are weighted sums of others: number i sums members[starts[i]] ... members[starts[i + 1] - 1]."""
 
     members: Tensor  # numbers of the other lines
+    owners: Tensor  # the line that each is a member of, ascending
     starts: Tensor
     weights: Tensor  # which of the [phases * taps] weights each member has
 
@@ -83,14 +97,14 @@ def sums(axis: Axis, padding_mode: str) -> tuple[Sums, Sums]:
         inputs, weights = source[outputs, taps], phase_index(axis, source.device)[outputs] * axis.taps + taps
         order = torch.argsort(inputs, stable=True)
         return (
-            Sums(inputs, _starts(outputs, axis.out_size), weights),
-            Sums(outputs[order], _starts(inputs, axis.in_size), weights[order]),
+            Sums(inputs, outputs, _starts(outputs, axis.out_size), weights),
+            Sums(outputs[order], inputs[order], _starts(inputs, axis.in_size), weights[order]),
         )
 
 
-def _starts(members: Tensor, count: int) -> Tensor:
-    """Where each of `count` sums begins, given which one every entry belongs to."""
-    sizes = torch.bincount(members, minlength=count)
+def _starts(owners: Tensor, count: int) -> Tensor:
+    """Where the members of each of `count` sums begin."""
+    sizes = torch.bincount(owners, minlength=count)
     return sizes.cumsum(0) - sizes
 
 
@@ -120,7 +134,11 @@ class _WeightedSums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (weights,) = ctx.saved_tensors
-        return _WeightedSums.apply(grad, weights, ctx.back, ctx.along), None, None, None
+        if not observed():
+            return _WeightedSums.apply(grad, weights, ctx.back, ctx.along), None, None, None
+        members, owners, starts, chosen = ctx.back
+        terms = grad.index_select(0, members) * weights.index_select(0, chosen)[:, None]
+        return grad.new_zeros(len(starts), grad.shape[1]).index_add(0, owners, terms), None, None, None
 
 
 def resized(x: Tensor, dim: int, axis: Axis, profile: Tensor, padding_mode: str) -> Tensor:
