@@ -77,14 +77,14 @@ class InternalNet(LearnedKernel):
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]. The last function is the constant one."""
-        hidden = d
+        hidden = d.reshape(-1, d.shape[-1])  # a matrix: what is no view can be changed in place
         for number, layer in enumerate(self.layers, start=1):
             assert isinstance(layer, nn.Linear)
             weight, bias = layer.weight.to(d.dtype), layer.bias.to(d.dtype)
             if number == len(self.layers):  # one more unit that is always 1: nothing comes in, a bias of 1
                 weight, bias = F.pad(weight, (0, 0, 0, 1)), F.pad(bias, (0, 1), value=1.0)
             hidden = F.leaky_relu(F.linear(hidden, weight, bias), SLOPE, inplace=True)
-        return hidden
+        return hidden.reshape(*d.shape[:-1], -1)
 
     def forward(self, d: Tensor) -> Tensor:
         if not self.per_tap:
