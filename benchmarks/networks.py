@@ -19,6 +19,7 @@ from contconv.models.networks import Network
 NETWORKS = {
     "ConvNet": Network("convnet"),
     "BlurPoolNet": Network("blurpool"),
+    "CCNet, published": Network("ccnet", "taps", last_kernel="spline-folded"),
     **{f"CCNet, {name}": Network("ccnet", name) for name in ("taps", "spline", "internal", "internal-per-tap")},
 }
 
