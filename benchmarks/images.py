@@ -1,4 +1,4 @@
-"""Images resized by a fixed kernel (Keys' cubic, antialiased): ours beside `F.interpolate` and ResizeRight, interleaved.
+"""Images resized by a fixed kernel (Keys' cubic, antialiased): ours beside `F.interpolate` and ResizeRight, by turns.
 
 python benchmarks/images.py (`make bench-images`)
 """
