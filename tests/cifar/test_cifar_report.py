@@ -158,3 +158,10 @@ def test_nothing_to_report_is_said(tmp_path, capsys):
     assert "no evaluation here" in capsys.readouterr().err
     assert main(["cifar", "table", str(tmp_path / "no"), "--out", str(tmp_path / "r.html")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_an_evaluation_of_an_older_version_is_refused(evaluations, tmp_path):
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({**evaluations[0], "kind": "contconv cifar evaluation"}))
+    with pytest.raises(ValueError, match=r"made by an older version, which measured after ReLU: evaluate .* again"):
+        evaluated.read([path])

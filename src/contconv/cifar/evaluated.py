@@ -12,6 +12,7 @@ from contconv.cifar.first_kernels import first_kernels
 from contconv.cifar.trained import Trained
 from contconv.experiments.record import machine, plain, versions
 
+BEFORE = "contconv cifar evaluation"
 KIND = "contconv cifar evaluation, with the last layer before its ReLU"
 Record = dict[str, Any]
 
@@ -46,6 +47,9 @@ def read(paths: list[Path]) -> list[Record]:
             raise FileNotFoundError(f"no such file or folder: {path}")
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         evaluations = [one for one in map(loaded, inside) if one is not None]
+        old = [one["source"] for one in evaluations if one["kind"] == BEFORE]
+        if old:
+            raise ValueError(f"{path}: made by an older version, which measured after ReLU: evaluate {old[0]} again")
         if not evaluations:
             raise ValueError(f"{path}: no evaluation here; `contconv cifar evaluate` makes some")
         found += evaluations
@@ -58,4 +62,4 @@ def loaded(path: Path) -> Record | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return None
-    return content if isinstance(content, dict) and content.get("kind") == KIND else None
+    return content if isinstance(content, dict) and content.get("kind") in (KIND, BEFORE) else None
