@@ -45,6 +45,13 @@ def logits(model: nn.Module, x: Tensor, *, scales: Sequence[PerAxis] | None = No
         return torch.cat([model(part, **options).float().cpu() for part in batches(x, model, batch)])
 
 
+def responses(model: nn.Module, x: Tensor, *, batch: int = BATCH) -> Tensor:
+    """The last convolutional layer's output alone, for normalised images of any size."""
+    with evaluating(model):
+        maps = [model.responses(part).float().cpu() for part in batches(x, model, batch)]  # type: ignore[operator]
+    return torch.cat(maps)
+
+
 def outputs(model: nn.Module, x: Tensor, *, batch: int = BATCH) -> Outputs:
     """Both for normalised images, in one pass: `model.responses`, then `model.head` of what ReLU leaves of them."""
     with evaluating(model):

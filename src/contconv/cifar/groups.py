@@ -91,7 +91,8 @@ def label(evaluation: Record) -> str:
     network, config = evaluation["network"], evaluation["config"] or {}
     unusual = [network["kernel"] or "internal-per-tap"] if network["model"] == "ccnet" else []
     if network.get("last_kernel"):
-        unusual.append(f"{network['last_kernel']} at last")
+        last = network.get("last_layers", 1)
+        unusual.append(f"{network['last_kernel']} " + ("at last" if last == 1 else f"in the last {last}"))
     if network["padding_mode"] != "zeros":
         unusual.append(f"{network['padding_mode']} padding")
     if network["model"] == "ccnet" and not config.get("random_scales", True):

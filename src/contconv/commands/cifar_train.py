@@ -29,7 +29,9 @@ class Train:
     kernel: str | None = None
     """Of ccnet: internal-per-tap (the paper's, the default), internal, spline, spline-dense, spline-folded, taps."""
     last_kernel: str | None = None
-    """Of ccnet's last layer, if another; spline-folded makes a smooth last map, which follows shifts by fractions."""
+    """Of ccnet's last layers, if another; spline-folded makes a smooth map, which follows shifts by fractions."""
+    last_layers: int = 1
+    """How many layers have last_kernel."""
     init: Path | None = None
     """Weights of a trained convnet that ccnet begins with (kernels taps and spline)."""
     recipe: RecipeName = "short"
@@ -62,7 +64,13 @@ class Train:
 
 def config_of(command: Train) -> Config:
     """All that the weights depend on."""
-    network = Network(command.model, command.kernel, command.padding_mode, last_kernel=command.last_kernel)
+    network = Network(
+        command.model,
+        command.kernel,
+        command.padding_mode,
+        last_kernel=command.last_kernel,
+        last_layers=command.last_layers,
+    )
     return Config(
         network=network,
         recipe=recipe(

@@ -39,7 +39,8 @@ class CCNet(nn.Module):
 
     kernel: a name in `contconv.kernels.KERNELS` ("internal-per-tap" is the paper's), or a function that makes a kernel
         of (in_channels, out_channels, kernel_size), one for each layer.
-    last_kernel: another one for the last layer, whose map is what the network is asked for when pictures move.
+    last_kernel: another one for the last layers, as many as `last_layers`: a smooth one makes maps that move with the
+        picture, by fractions of a pixel too.
 
     The first layer keeps the size. `scales` has one entry for each of the other seven (a number, or one for each axis,
     as `sample_scales(7, 1/4)` draws them); by default all are (1/4)^(1/7). A layer's size is ceil(input size * product
@@ -57,13 +58,16 @@ class CCNet(nn.Module):
         classes: int = 10,
         *,
         last_kernel: KernelChoice | None = None,
+        last_layers: int = 1,
         width: int = 32,
         hidden: int = 512,
         padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
         lines = layers(in_channels, width)
-        kernels = [kernel] * STEPS + [kernel if last_kernel is None else last_kernel]
+        kernels = [kernel] * len(lines)
+        if last_kernel is not None:
+            kernels[-last_layers:] = [last_kernel] * last_layers
         self.convs = nn.ModuleList(
             ContinuousConv2d(
                 i, o, k, kernel=kind if isinstance(kind, str) else kind(i, o, (k, k)), padding_mode=padding_mode

@@ -14,7 +14,7 @@ from contconv import files
 from contconv.kernels import KERNELS, SplineKernel, TapKernel
 from contconv.models.architecture import PaddingMode
 from contconv.models.blurpool import BlurPoolNet
-from contconv.models.ccnet import CCNet
+from contconv.models.ccnet import STEPS, CCNet
 from contconv.models.convnet import ConvNet
 
 ModelName = Literal["ccnet", "convnet", "blurpool"]
@@ -28,6 +28,7 @@ KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
     "spline-folded": partial(SplineKernel, fold=True),
     "taps": TapKernel,
 }
+LAYERS = STEPS + 1
 MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
 
 
@@ -42,7 +43,8 @@ class Network:
     width: int = 32
     hidden: int = 512
     last_kernel: str | None = None
-    """Of CCNet's last layer; None is that of the others."""
+    """Of CCNet's last layers; None is that of the others."""
+    last_layers: int = 1
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -53,14 +55,19 @@ class Network:
                 raise ValueError(f"{name} is for ccnet only, {self.model} has none: leave it out")
             if kernel is not None and kernel not in KERNEL_CHOICES:
                 raise ValueError(f"{name} must be one of {', '.join(KERNEL_CHOICES)}, got {kernel!r}")
+        if not 1 <= self.last_layers <= LAYERS:
+            raise ValueError(f"last_layers must be from 1 to {LAYERS}, ccnet's layers, got {self.last_layers}")
+        if self.last_layers > 1 and self.last_kernel is None:
+            raise ValueError(f"last_layers is for a last_kernel, which is not given: got {self.last_layers} of None")
 
 
 def build(network: Network) -> nn.Module:
     """The network with fresh weights, from the global randomness."""
-    kernels = {}
+    kernels: dict[str, Any] = {}
     if network.model == "ccnet":
         names = {"kernel": network.kernel or PAPER_KERNEL, "last_kernel": network.last_kernel}
         kernels = {role: KERNEL_CHOICES[name] for role, name in names.items() if name is not None}
+        kernels["last_layers"] = network.last_layers
     make = MODELS[network.model]
     model = make(**kernels, padding_mode=network.padding_mode, width=network.width, hidden=network.hidden)
     return channels_last(model)
