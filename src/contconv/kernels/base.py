@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from itertools import product
 from typing import cast
 
 import torch
@@ -68,16 +68,12 @@ class Traits:
 
 
 TRAITS = tuple(field.name for field in fields(Traits))
+POSSIBLE = {said: Traits(*said) for said in product((False, True), repeat=len(TRAITS))}
 
 
 def traits(kernel: Kernel) -> Traits:
     """What kind of kernel this is; a user's own module need not say."""
-    return _traits(*[bool(getattr(kernel, name, False)) for name in TRAITS])
-
-
-@cache
-def _traits(*said: bool) -> Traits:
-    return Traits(*said)
+    return POSSIBLE[tuple(bool(getattr(kernel, name, False)) for name in TRAITS)]
 
 
 class LearnedKernel(Kernel):
