@@ -209,12 +209,85 @@ class SameConv2d(nn.Conv2d):
         return self._conv_forward(nn.functional.pad(x, pads), self.weight, self.bias)
 
 
-def test_layers_that_pad_as_tensorflow_does():
-    conv = SameConv2d(3, 4, (3, 4), stride=(2, 3), dilation=(1, 2), dtype=torch.float64)
-    converted = contconv.convert(conv, "all", same=[SameConv2d])
-    for size in ((8, 9), (7, 10), (6, 11), (1, 2)):
-        x = torch.randn(1, 3, *size, dtype=torch.float64)
-        torch.testing.assert_close(converted(x), conv(x))
+class PaddedConv2d(nn.Conv2d):
+    """Pads by a layer inside, which was made for one size of input."""
+
+    def __init__(self, pad, *given, **options):
+        super().__init__(*given, **options)
+        self.static_padding = pad
+
+    def forward(self, x):
+        return nn.functional.conv2d(
+            self.static_padding(x), self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class SpelledOut(nn.ConvTranspose1d):
+    """A forward of its own, which does what every other one does."""
+
+    def forward(self, x):
+        return nn.functional.conv_transpose1d(x, self.weight, self.bias, self.stride, self.padding)
+
+
+UNDERSTOOD = {
+    "same": (SameConv2d(3, 4, (3, 4), stride=(2, 3), dilation=(1, 2)), 'pads as TensorFlow\'s "SAME" does'),
+    "zeros": (PaddedConv2d(nn.ZeroPad2d((0, 1, 2, 1)), 3, 4, 3, stride=2), "pads as its static_padding does"),
+    "zeros twice": (PaddedConv2d(nn.ConstantPad2d((0, 1, 2, 1), 0), 3, 4, 3, stride=2, padding=1), "static_padding"),
+    "reflected": (PaddedConv2d(nn.ReflectionPad2d((1, 2, 0, 1)), 3, 3, 5, stride=3, groups=3), "static_padding"),
+    "repeated": (PaddedConv2d(nn.ReplicationPad2d(1), 3, 4, 3), "static_padding"),
+    "none": (PaddedConv2d(nn.Identity(), 3, 4, 3, stride=2, padding=1), "pads as its options say"),
+    "transposed": (SpelledOut(3, 4, 4, stride=2, padding=1), "spreads its pixels as its options say"),
+}
+
+
+@pytest.mark.parametrize("name", UNDERSTOOD)
+def test_a_forward_of_its_own_that_only_pads_is_tried_out_and_understood(name):
+    conv, words = UNDERSTOOD[name]
+    net = nn.Sequential(copy.deepcopy(conv).double())
+    state = torch.get_rng_state()
+    converted = contconv.convert(net, "all")
+    assert torch.equal(torch.get_rng_state(), state)
+    (entry,) = contconv.conversion_report(converted).entries
+    assert entry.now.startswith("Converted")
+    assert words in entry.why
+    for size in ((8, 9), (7, 10), (6, 11), (13, 12), (20, 21)):
+        x = torch.randn(1, 3, *size[: conv.weight.ndim - 2], dtype=torch.float64)
+        torch.testing.assert_close(converted(x), net(x))
+    assert not any(type(layer).__name__.endswith(("Pad1d", "Pad2d")) for layer in converted.modules())
+
+
+class Standardised(nn.Conv2d):
+    def forward(self, x):
+        return self._conv_forward(x, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+
+
+class Adapted(nn.Conv2d):
+    """Does nothing else yet, but will when its own parameter is trained."""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self.more = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return super().forward(x) * (1 + self.more)
+
+
+class NoisyInTraining(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x) if self.training else x)
+
+
+class Failing(nn.Conv2d):
+    def forward(self, x):
+        raise RuntimeError("only at home")
+
+
+@pytest.mark.parametrize("kind", [OwnForward, Standardised, Adapted, NoisyInTraining, Failing])
+def test_a_forward_of_its_own_that_does_more_stays(kind):
+    net = nn.Sequential(kind(3, 4, 3, stride=2)).eval()
+    report = contconv.conversion_report(contconv.convert(net))
+    assert report.kept["0"] == f"{kind.__name__} is a Conv2d with a forward of its own"
+    assert not net.training
 
 
 def test_bad_requests():

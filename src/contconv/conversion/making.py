@@ -1,5 +1,7 @@
 """One discrete layer -> its continuous twin, or the reasons why not."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -7,7 +9,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm
 
-from contconv.conversion.geometry import Geometry, SameWindows, Spread, Windows
+from contconv.conversion.geometry import Windows
 from contconv.conversion.layers import (
     ConvertedConv1d,
     ConvertedConv2d,
@@ -17,6 +19,7 @@ from contconv.conversion.layers import (
     ConvertedConvTranspose3d,
     transposed,
 )
+from contconv.conversion.placing import Placing, placings, trial_sizes
 from contconv.conversion.resampling import ConvertedPool, ConvertedUpsample
 from contconv.kernels import TapKernel
 from contconv.overrides import announce
@@ -49,14 +52,16 @@ def is_resizing(module: nn.Module) -> bool:
     return any(stride != 1 for stride in getattr(module, "stride", ()))
 
 
-def why_not(module: nn.Module, same: tuple[type[nn.Module], ...] = ()) -> list[str]:
-    """The reasons against converting a module; none: it can be."""
+def why_not(module: nn.Module, placing: Placing | None) -> list[str]:
+    """The reasons against converting a module whose windows were found to lie so; none: it can be."""
     if isinstance(module, LazyModuleMixin):
         return [f"{type(module).__name__} has no weights yet: run the model once first"]
     base = _base(module)
     if base is None:
         return [f"{type(module).__name__} is none of {', '.join(t.__name__ for t in (*CONVS, *POOLS, nn.Upsample))}"]
-    reasons = _own_behaviour(module, base) if not isinstance(module, same) else []
+    reasons = _hooks(module)
+    if has_own_forward(module) and placing is None:
+        reasons.append(f"{type(module).__name__} is a {base.__name__} with a forward of its own")
     if isinstance(module, UPSAMPLES) and module.scale_factor is None:
         reasons.append(f"it has a fixed output size, {module.size}, whatever its siblings do")
     if getattr(module, "return_indices", False):
@@ -66,15 +71,17 @@ def why_not(module: nn.Module, same: tuple[type[nn.Module], ...] = ()) -> list[s
     return reasons
 
 
-def _own_behaviour(module: nn.Module, base: type[nn.Module]) -> list[str]:
-    """What a module does beyond its base class, and would lose."""
-    reasons = []
-    names = ("forward", "_conv_forward")
-    changed = [name for name in names if getattr(type(module), name, None) is not getattr(base, name, None)]
-    if changed:
-        reasons.append(f"{type(module).__name__} is a {base.__name__} with a {changed[0]} of its own")
-    if "forward" in vars(module):
-        reasons.append("its forward was replaced on the instance")
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether a subclass computes its output in a way of its own."""
+    base = _base(module)
+    return any(
+        getattr(type(module), name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward")
+    )
+
+
+def _hooks(module: nn.Module) -> list[str]:
+    """What was hung on a module, and would be lost."""
+    reasons = ["its forward was replaced on the instance"] if "forward" in vars(module) else []
     hooks = [
         *(hook for hook in module._forward_pre_hooks.values() if not _is_understood(hook)),
         *module._forward_hooks.values(),
@@ -91,11 +98,14 @@ def _is_understood(hook: object) -> bool:
     return isinstance(hook, WeightNorm) or hook is announce
 
 
-def notes(module: nn.Module) -> str:
+def notes(module: nn.Module, placing: Placing | None) -> str:
     """What a reader should know about a conversion that was made."""
+    said = []
     if parametrize.is_parametrized(module) or _weight_norms(module):
-        return "its parametrization was evaluated once; the result is the parameter now"
-    return ""
+        said.append("its parametrization was evaluated once; the result is the parameter now")
+    if placing is not None and has_own_forward(module):
+        said.append(f"its own forward was tried out: a convolution that {placing.words}")
+    return "; ".join(said)
 
 
 def _base(module: nn.Module) -> type[nn.Module] | None:
@@ -103,18 +113,55 @@ def _base(module: nn.Module) -> type[nn.Module] | None:
     return next((base for base in (*CONVS, *POOLS, nn.Upsample) if isinstance(module, base)), None)
 
 
-def twin(module: nn.Module, kernel: str, same: tuple[type[nn.Module], ...] = ()) -> nn.Module:
-    """The continuous twin of a module that has no reasons against it."""
+def twin(module: nn.Module, kernel: str, placing: Placing | None) -> nn.Module:
+    """The continuous twin of a module that has no reasons against it, and its windows there."""
     if isinstance(module, tuple(POOLS)):
         made: nn.Module = ConvertedPool(module, pool_geometry(module))  # type: ignore[arg-type]
     elif isinstance(module, nn.Upsample):
         made = ConvertedUpsample(module)
     else:
-        made = _conv_twin(module, KERNELS[kernel], isinstance(module, same))  # type: ignore[arg-type]
+        assert placing is not None
+        made = _conv_twin(module, KERNELS[kernel], placing)  # type: ignore[arg-type]
     return made.train(module.training)
 
 
-def _conv_twin(conv: _ConvNd, interpolation: str, same: bool) -> nn.Module:
+def found_placing(conv: nn.Module) -> Placing | None:
+    """Where a convolution's windows lie; None for what is none, or has a forward of its own that does other things."""
+    if not isinstance(conv, _ConvNd) or isinstance(conv, LazyModuleMixin) or _base(conv) is None:
+        return None
+    known = placings(conv)
+    if not has_own_forward(conv):
+        return known[0]
+    if _hooks(conv) or _has_more_than_a_weight(conv):
+        return None
+    try:
+        probe = copy.deepcopy(conv).double()
+        return next((placing for placing in known if _agrees(probe, placing)), None)
+    except Exception:  # whatever its own forward, or its copying, may raise: then it is not understood
+        return None
+
+
+def _has_more_than_a_weight(conv: _ConvNd) -> bool:
+    """Parameters or buffers which the twin would not have (of an adapter, a mask, a normalisation)."""
+    own = {name for name, _ in (*conv.named_parameters(), *conv.named_buffers()) if "parametrizations." not in name}
+    return bool(own - {"weight", "bias"})
+
+
+def _agrees(conv: _ConvNd, placing: Placing) -> bool:
+    """Whether the twin with these windows computes what a convolution in float64 does, on inputs of many sizes."""
+    converted = _conv_twin(conv, "spline", placing)
+    randomness = torch.Generator().manual_seed(0)
+    for size in trial_sizes(conv):
+        x = torch.randn(2, conv.in_channels, *size, generator=randomness, dtype=torch.float64).to(conv.weight.device)
+        for training in (True, False):
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                found, expected = converted(x), conv.train(training)(x)
+            if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-8, atol=1e-8):
+                return False
+    return True
+
+
+def _conv_twin(conv: _ConvNd, interpolation: str, placing: Placing) -> nn.Module:
     spread = isinstance(conv, _ConvTransposeNd)
     weight = evaluated_weight(conv)
     tap_kernel = TapKernel.from_taps(
@@ -124,9 +171,8 @@ def _conv_twin(conv: _ConvNd, interpolation: str, same: bool) -> nn.Module:
     tap_kernel.weight.requires_grad_(any(p.requires_grad for p in conv.parameters() if p is not conv.bias))
     base = _base(conv)
     assert base is not None
-    geometry = spread_geometry(conv) if spread else conv_geometry(conv, same)
     bias = conv.bias if conv.bias is None or isinstance(conv.bias, nn.Parameter) else conv.bias.detach().clone()
-    return CONVS[base](tap_kernel, geometry, bias=bias, padding_mode=conv.padding_mode)
+    return CONVS[base](tap_kernel, placing.geometry, bias=bias, padding_mode=placing.padding_mode)
 
 
 def evaluated_weight(conv: _ConvNd) -> Tensor:
@@ -145,37 +191,6 @@ def evaluated_weight(conv: _ConvNd) -> Tensor:
 
 def _weight_norms(module: nn.Module) -> list[WeightNorm]:
     return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
-
-
-def conv_geometry(conv: _ConvNd, same: bool = False) -> list[Geometry]:
-    """Where the windows of a convolution lie."""
-    if same:
-        return [SameWindows(*axis) for axis in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True)]
-    return [
-        Windows(taps, stride, dilation, left, right)
-        for taps, stride, dilation, (left, right) in zip(
-            conv.kernel_size, conv.stride, conv.dilation, paddings(conv), strict=True
-        )
-    ]
-
-
-def paddings(conv: _ConvNd) -> list[tuple[int, int]]:
-    """Pixels before and after each axis."""
-    if conv.padding == "valid":
-        return [(0, 0)] * len(conv.kernel_size)
-    if conv.padding == "same":
-        totals = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
-        return [(total // 2, total - total // 2) for total in totals]
-    return [(int(p), int(p)) for p in conv.padding]
-
-
-def spread_geometry(conv: _ConvNd) -> list[Geometry]:
-    """Where the pixels of a transposed convolution go."""
-    pads = [left for left, _ in paddings(conv)]
-    return [
-        Spread(*axis)
-        for axis in zip(conv.kernel_size, conv.stride, conv.dilation, pads, conv.output_padding, strict=True)
-    ]
 
 
 def pool_geometry(pool: nn.Module) -> list[Windows]:

@@ -1,7 +1,7 @@
 """Converted models in safetensors files: the weights, and in the header which layers were converted and how."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,11 +23,8 @@ def save_converted(model: nn.Module, path: Path | str) -> None:
     files.write(Path(path), partial(save_model, model, metadata={"contconv": said, "format": "pt"}))
 
 
-def load_converted(model: nn.Module, path: Path | str, *, same: Iterable[type[nn.Module]] = ()) -> nn.Module:
-    """Convert a model, fresh from its factory, as the file says, and fill it with the file's weights.
-
-    same: as in `contconv.convert`.
-    """
+def load_converted(model: nn.Module, path: Path | str) -> nn.Module:
+    """Convert a model, fresh from its factory, as the file says, and fill it with the file's weights."""
     from safetensors import safe_open
     from safetensors.torch import load_model
 
@@ -36,7 +33,7 @@ def load_converted(model: nn.Module, path: Path | str, *, same: Iterable[type[nn
     if header is None:
         raise ValueError(f"path: {path} was not written by contconv.save_converted")
     said = json.loads(header)
-    converted = convert(model, said["replaced"], kernel=said["kernel"], same=same)
+    converted = convert(model, said["replaced"], kernel=said["kernel"])
     load_model(converted, path)
     return converted
 

@@ -2,14 +2,14 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from contconv.conversion.layers import ConvertedConv
-from contconv.conversion.making import KERNELS, is_candidate, notes, twin, why_not
+from contconv.conversion.making import KERNELS, found_placing, is_candidate, notes, twin, why_not
+from contconv.conversion.placing import Placing
 from contconv.conversion.report import UNCHOSEN, Entry, Report
 from contconv.conversion.selection import Layers, selected
 from contconv.overrides import Resizing, announced
@@ -22,7 +22,6 @@ def convert(
     *,
     kernel: str = "spline",
     inplace: bool = False,
-    same: Iterable[type[nn.Module]] = (),
 ) -> nn.Module:
     """Replace convolutions by continuous ones with the same weights, and so with the same outputs.
 
@@ -31,7 +30,9 @@ def convert(
         (name, module) -> bool.
     kernel: what fills in between the taps at other scales: "spline", or "table" for the nearest tap.
     inplace: change this model; otherwise a copy is changed and returned.
-    same: subclasses of convolutions with a forward of their own that pads as TensorFlow's "SAME" does.
+
+    A subclass with a forward of its own is tried out on inputs of many sizes: if it is a convolution that pads in a way
+    of its own (as TensorFlow's "SAME" does, or by a padding layer inside), its twin does too; else it stays.
 
     What was replaced, what not, and why: `contconv.conversion_report(model)`.
 
@@ -40,7 +41,6 @@ def convert(
     replaced: 1, kept: 0
       0  Conv2d -> ConvertedConv2d
     """
-    same = tuple(same)
     _check(model, kernel)
     model = model if inplace else _copied(model)
     names = _names(model)
@@ -48,15 +48,21 @@ def convert(
     modules = {all_names[0]: module for module, all_names in names.items()}
     chosen = selected({name: module for module, all_names in names.items() for name in all_names}, layers)
     meant = {first[name]: why for name, why in chosen.items()}
-    against = _reasons(modules, meant, same)
+    placings = {name: found_placing(modules[name]) for name in meant}
+    against = _reasons(modules, placings)
     for name, why in meant.items():
         if why == "named" and against[name]:
             raise ValueError(f"layers: {name or 'the model'} cannot be converted: {'; '.join(against[name])}")
 
-    twins = {name: twin(modules[name], kernel, same) for name in meant if not against[name]}
+    twins = {name: twin(modules[name], kernel, placings[name]) for name in meant if not against[name]}
     _tie(modules, twins)
     entries = tuple(
-        _entry(names[module], module, twins.get(name), against.get(name, [UNCHOSEN]))
+        _entry(
+            names[module],
+            module,
+            twins.get(name),
+            notes(module, placings[name]) if name in twins else "; ".join(against.get(name, [UNCHOSEN])),
+        )
         for name, module in modules.items()
         if is_candidate(module) or isinstance(module, Resizing) or name in meant
     )
@@ -107,11 +113,9 @@ def _names(model: nn.Module) -> dict[nn.Module, list[str]]:
     return found
 
 
-def _reasons(
-    modules: dict[str, nn.Module], meant: Iterable[str], same: tuple[type[nn.Module], ...]
-) -> dict[str, list[str]]:
+def _reasons(modules: dict[str, nn.Module], placings: dict[str, Placing | None]) -> dict[str, list[str]]:
     """What speaks against each layer that is meant."""
-    against = {name: why_not(modules[name], same) for name in meant}
+    against = {name: why_not(modules[name], placing) for name, placing in placings.items()}
     owners: dict[int, list[str]] = defaultdict(list)
     for name, module in modules.items():
         for parameter in module._parameters.values():
@@ -145,10 +149,9 @@ def _tie(modules: dict[str, nn.Module], twins: dict[str, nn.Module]) -> None:
             new.kernel.weight = taps.setdefault(weight, new.kernel.weight)
 
 
-def _entry(names: list[str], module: nn.Module, new: nn.Module | None, against: list[str]) -> Entry:
+def _entry(names: list[str], module: nn.Module, new: nn.Module | None, why: str) -> Entry:
     name, *also = names
     now = "" if new is None else type(new).__name__
-    why = notes(module) if new is not None else "; ".join(against)
     if isinstance(module, Resizing):
         why = "it is continuous already"
     return Entry(name, type(module).__name__, now, why, tuple(also))

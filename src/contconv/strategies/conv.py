@@ -45,9 +45,7 @@ class Conv:
         filters, dilation = one_filter(kernel, problem)
         stride, padding, cuts = _placement(problem.axes, problem.padding_mode)
         dtype = _applied_in(kernel, x.dtype)
-        seen = x.to(dtype)
-        for dim, start, stop in cuts:
-            seen = extended(seen, dim, start, stop, problem.padding_mode)
+        seen = extended(x.to(dtype), cuts, problem.padding_mode)
         bias = None if bias is None else bias.to(dtype)
         filters = filters.to(dtype).contiguous()
         return CONVS[len(stride)](seen, filters, bias, stride, padding, dilation, problem.groups).to(x.dtype)

@@ -28,10 +28,12 @@ def waste(problem: Problem) -> float:
 def interleaved_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
     """x: [N, Cin, *in], weights: [*phases, *taps, Cout, Cin/groups] -> [N, Cout, *out] (channels last in memory)."""
     axes, groups = len(problem.axes), problem.groups
+    spans = []
     for number, axis in enumerate(problem.axes):
         stop = axis.first[0] + _stride(axis) * (_steps(axis) - 1) + _window(axis)
-        x = extended(x, 2 + number, axis.first[0], stop, problem.padding_mode)
+        spans.append((2 + number, axis.first[0], stop))
         weights = _widened(weights, number, axes + number, axis)
+    x = extended(x, spans, problem.padding_mode)
     filters = weights.unflatten(-2, (groups, -1))  # [*phases, *window, g, Co, Ci]
     filters = filters.permute(2 * axes, *range(axes), 2 * axes + 1, 2 * axes + 2, *range(axes, 2 * axes))
     stride = [_stride(axis) for axis in problem.axes]

@@ -26,9 +26,8 @@ Index = tuple[slice, ...]
 
 def phase_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
     """x: [N, Cin, *in], weights: [*phases, *taps, Cout, Cin/groups] -> [N, Cout, *out] (channels last in memory)."""
-    pixels = x.movedim(1, -1)
-    for number, axis in enumerate(problem.axes, start=1):
-        pixels = extended(pixels, number, axis.first[0], axis.first[-1] + axis.taps, problem.padding_mode)
+    spans = [(number, axis.first[0], axis.first[-1] + axis.taps) for number, axis in enumerate(problem.axes, start=1)]
+    pixels = extended(x.movedim(1, -1), spans, problem.padding_mode)
     grouped = weights.unflatten(-2, (problem.groups, problem.out_channels // problem.groups)).movedim(
         -2, -1
     )  # [*phases, *taps, g, Ci, Co]

@@ -143,7 +143,7 @@ class _WeightedSums(torch.autograd.Function):
 
 def resized(x: Tensor, dim: int, axis: Axis, profile: Tensor, padding_mode: str) -> Tensor:
     """x with one axis resampled; profile: [phases, taps, 1] the kernel along it."""
-    x = extended(x, dim, axis.first[0], axis.first[-1] + axis.taps, padding_mode).movedim(dim, 0)
+    x = extended(x, [(dim, axis.first[0], axis.first[-1] + axis.taps)], padding_mode).movedim(dim, 0)
     lines = x.flatten(1)  # [seen, rest], so that whole lines are copied and weighted
     seen = seen_index(axis, x.device)  # [out, taps]
     weights = profile[phase_index(axis, x.device)]  # [out, taps, 1]
