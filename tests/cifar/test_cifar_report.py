@@ -150,6 +150,9 @@ def test_weights_whose_training_is_unknown_are_shown_without_it(tmp_path, evalua
     unknown = {**evaluations[2], "config": None, "course": []}
     evaluated.write(tmp_path / "one.json", unknown)
     assert main(["cifar", "table", str(tmp_path / "one.json"), "--out", str(tmp_path / "r.html")]) in (0, 1)
+    assert main(["cifar", "table", str(tmp_path / "one.json"), "--out", str(tmp_path)]) in (0, 1)
+    assert (tmp_path / "report.html").exists()
+    assert main(["cifar", "table", str(tmp_path / "one.json"), "--out", str(tmp_path / "report.json")]) == 2
     assert "ConvNet" in (tmp_path / "r.md").read_text()
 
 

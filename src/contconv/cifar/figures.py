@@ -53,17 +53,16 @@ def draw_filters(found: list[Group]) -> Any:
     from matplotlib import pyplot
 
     columns = max(len(group.first["first_kernels"]["filters"]) for group in found)
-    figure, places = pyplot.subplots(
-        len(found), columns, figsize=(10.5, 1.15 * len(found)), squeeze=False, layout="constrained"
-    )
-    for row, group in zip(places, found, strict=True):
+    figure = pyplot.figure(figsize=(10.5, 1.3 * len(found)), layout="constrained")
+    for part, group in zip(figure.subfigures(len(found), 1, squeeze=False)[:, 0], found, strict=True):
+        part.suptitle(group.label, fontsize=9, x=0.004, horizontalalignment="left")
+        row = part.subplots(1, columns, squeeze=False)[0]
         taps = torch.tensor(group.first["first_kernels"]["filters"])  # [filters, 3, K, K]
         for place in row:
             place.axis("off")
         for place, one in zip(row, taps, strict=False):
             coloured = 0.5 + 0.5 * one / one.abs().max().clamp(min=1e-12)
             place.imshow(coloured.permute(1, 2, 0).numpy())
-        row[0].set_title(group.label, fontsize=9, loc="left")
     return figure
 
 

@@ -15,18 +15,27 @@ class Table:
     evaluations: tyro.conf.Positional[tuple[Path, ...]]
     """JSON files of `contconv cifar evaluate`, or folders with some in them."""
     out: Path = Path("out/cifar/report.html")
-    """The page; its Markdown, JSON and figures go beside it."""
+    """The page, or a folder for report.html; its Markdown, JSON and figures go beside it."""
     docs: Path | None = None
     """A Markdown file for the docs; its figures go to `images` beside it."""
+
+
+def page_of(out: Path) -> Path:
+    """The HTML file to write."""
+    page = out / "report.html" if out.is_dir() else out
+    if page.suffix != ".html":
+        raise ValueError(f"out must be an .html file or a folder that is there, got {out}")
+    return page
 
 
 def obey(command: Table) -> int:
     """Write them; the exit code is 1 if a claim fails."""
     if not command.evaluations:
         raise ValueError("give at least one evaluation, or a folder with some")
-    found = report.write(evaluated.read(list(command.evaluations)), command.out)
-    print(f"report: {command.out}")
+    page = page_of(command.out)
+    found = report.write(evaluated.read(list(command.evaluations)), page)
+    print(f"report: {page}")
     if command.docs is not None:
-        report.write_docs(found, command.docs, command.out.parent)
+        report.write_docs(found, command.docs, page.parent)
         print(f"docs: {command.docs}")
     return 0 if all(record["passed"] for record in found) else 1
