@@ -115,6 +115,11 @@ def asked() -> str:
     return _here.word
 
 
+def overridden() -> bool:
+    """Whether anybody overrides here."""
+    return asked() != "" if torch.compiler.is_compiling() else _source.get() is not None
+
+
 def check_thread() -> None:
     """Refuse to run a graph in an asynchronous task that does not ask for what its thread asks for."""
     if _here.source is not _source.get():

@@ -67,6 +67,24 @@ def test_a_compiled_model_does_what_the_block_asks_and_compiles_once_for_it(name
     assert counter.frame_count == 2
 
 
+def test_a_converted_model_at_its_own_scales_is_compiled_once_for_all_sizes():
+    model = contconv.convert(
+        nn.Sequential(
+            nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.MaxPool2d(2), nn.Conv2d(3, 3, 3), nn.Upsample(scale_factor=2)
+        ),
+        "all",
+    )
+    counter = CompileCounterWithBackend("aot_eager")
+    graph = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    counts = []
+    for size in ((24, 20), (25, 33), (40, 31), (26, 26)):
+        x = torch.randn(2, 2, *size)
+        for got, want in zip(results(graph, model, x), results(model, model, x), strict=True):
+            assert_near(got, want, 1e-5)
+        counts.append(counter.frame_count)
+    assert len(set(counts)) == 1  # nothing is compiled again
+
+
 def test_a_thread_does_not_get_the_graph_of_another_ones_block():
     model, x = own_layers(), torch.randn(1, 2, 12, 12)
     graph, _ = compiled(model)

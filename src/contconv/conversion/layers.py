@@ -5,14 +5,17 @@ from operator import index
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from contconv.conversion.geometry import Geometry, Spread, Windows, moved_grid, native_grid, resized_grid
 from contconv.kernels import TapKernel
 from contconv.modules import ContinuousConv, ContinuousConv1d, ContinuousConv2d, ContinuousConv3d
-from contconv.overrides import Override, Resize, Resizing
+from contconv.overrides import Override, Resize, Resizing, overridden
 from contconv.size import PerAxis, Size, exact_scales
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+CONVOLVE: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+Ints = tuple[int, ...]
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
@@ -58,6 +61,7 @@ class ConvertedConv(Converted, ContinuousConv):
             kernel=kernel, groups=kernel.groups, bias=False, padding_mode=padding_mode,
         )  # fmt: skip
         self.geometry = tuple(geometry)
+        self._windows = _windows(geometry) if padding_mode == "zeros" else None
         if bias is not None:
             self.bias = bias if isinstance(bias, nn.Parameter) else nn.Parameter(bias)
 
@@ -69,8 +73,20 @@ class ConvertedConv(Converted, ContinuousConv):
     def forward(self, x: Tensor, *, scale: PerAxis | None = None, size: Size | None = None) -> Tensor:
         """x: [N, Cin, *in], or [Cin, *in] as the discrete layer takes it."""
         if isinstance(x, Tensor) and x.ndim == self.axes + 1:
-            return super().forward(x[None], scale=scale, size=size)[0]
+            return self.forward(x[None], scale=scale, size=size)[0]
+        plain = self.strategy is None and self.memory_limit is None and not self.antialias
+        if scale is None and size is None and self._windows is not None and plain:
+            self._check_shape(x)
+            if not overridden() or self.answer("other", x.shape[2:]) is None:
+                return self._convolved(x, *self._windows)
         return super().forward(x, scale=scale, size=size)
+
+    def _convolved(self, x: Tensor, pads: list[int], stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
+        """The discrete layer itself, without a detour."""
+        if not torch.compiler.is_compiling():
+            self.native(x.shape[2:])  # which refuses what is too small
+        x = F.pad(x, pads) if pads else x
+        return CONVOLVE[self.axes](x, self.kernel.weight, self.bias, stride, padding, dilation, self.groups)
 
     def to_conv(self, scale: PerAxis | None = None, *, in_size: Size | None = None, lossy: bool = False) -> nn.Module:
         """As of `ContinuousConv`; at its own scale it is the layer that it was made from, for every input size."""
@@ -157,6 +173,20 @@ class ConvertedConvTranspose(ConvertedConv):
                     f"output_size must be between {least} and {least + axis.stride - 1} along spatial axis {number}, "
                     f"got {out}"
                 )
+
+
+def _windows(geometry: Sequence[Geometry]) -> tuple[list[int], Ints, Ints, Ints] | None:
+    """What `F.pad` and `F.convNd` want to know, if windows are all that there is."""
+    axes = [axis for axis in geometry if isinstance(axis, Windows)]
+    if len(axes) < len(geometry):
+        return None
+    uneven = any(axis.left != axis.right for axis in axes)
+    return (
+        [pixels for axis in reversed(axes) for pixels in (axis.left, axis.right)] if uneven else [],
+        tuple(axis.stride for axis in axes),
+        tuple(0 if uneven else axis.left for axis in axes),
+        tuple(axis.dilation for axis in axes),
+    )
 
 
 def _pads_same(axis: Windows) -> bool:
