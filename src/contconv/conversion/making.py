@@ -1,7 +1,5 @@
 """One discrete layer -> its continuous twin, or the reasons why not."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -19,7 +17,7 @@ from contconv.conversion.layers import (
     ConvertedConvTranspose3d,
     transposed,
 )
-from contconv.conversion.placing import Placing, placings, trial_sizes
+from contconv.conversion.placing import Placing
 from contconv.conversion.resampling import ConvertedPool, ConvertedUpsample
 from contconv.kernels import TapKernel
 from contconv.overrides import announce
@@ -52,16 +50,17 @@ def is_resizing(module: nn.Module) -> bool:
     return any(stride != 1 for stride in getattr(module, "stride", ()))
 
 
-def why_not(module: nn.Module, placing: Placing | None) -> list[str]:
-    """The reasons against converting a module whose windows were found to lie so; none: it can be."""
+def why_not(module: nn.Module, placing: Placing | str) -> list[str]:
+    """The reasons against converting a module whose windows lie so, or are unknown for a reason; none: it can be."""
     if isinstance(module, LazyModuleMixin):
         return [f"{type(module).__name__} has no weights yet: run the model once first"]
-    base = _base(module)
+    base = base_of(module)
     if base is None:
         return [f"{type(module).__name__} is none of {', '.join(t.__name__ for t in (*CONVS, *POOLS, nn.Upsample))}"]
-    reasons = _hooks(module)
-    if has_own_forward(module) and placing is None:
-        reasons.append(f"{type(module).__name__} is a {base.__name__} with a forward of its own")
+    reasons = losses(module)
+    if has_own_forward(module) and isinstance(placing, str):
+        own = f"{type(module).__name__} is a {base.__name__} with a forward of its own"
+        reasons.append(f"{own}, {placing}" if placing else own)
     if isinstance(module, UPSAMPLES) and module.scale_factor is None:
         reasons.append(f"it has a fixed output size, {module.size}, whatever its siblings do")
     if getattr(module, "return_indices", False):
@@ -73,20 +72,24 @@ def why_not(module: nn.Module, placing: Placing | None) -> list[str]:
 
 def has_own_forward(module: nn.Module) -> bool:
     """Whether a subclass computes its output in a way of its own."""
-    base = _base(module)
+    base = base_of(module)
     return any(
         getattr(type(module), name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward")
     )
 
 
-def _hooks(module: nn.Module) -> list[str]:
+def losses(module: nn.Module) -> list[str]:
     """What was hung on a module, and would be lost."""
     reasons = ["its forward was replaced on the instance"] if "forward" in vars(module) else []
     hooks = [
-        *(hook for hook in module._forward_pre_hooks.values() if not _is_understood(hook)),
-        *module._forward_hooks.values(),
-        *module._backward_hooks.values(),
-        *module._backward_pre_hooks.values(),
+        hook
+        for part in module.modules()
+        for hook in (
+            *(hook for hook in part._forward_pre_hooks.values() if not _is_understood(hook)),
+            *part._forward_hooks.values(),
+            *part._backward_hooks.values(),
+            *part._backward_pre_hooks.values(),
+        )
     ]
     if hooks:
         called = (getattr(hook, "__name__", type(hook).__name__) for hook in hooks)
@@ -98,70 +101,35 @@ def _is_understood(hook: object) -> bool:
     return isinstance(hook, WeightNorm) or hook is announce
 
 
-def notes(module: nn.Module, placing: Placing | None) -> str:
+def notes(module: nn.Module, placing: Placing | str) -> str:
     """What a reader should know about a conversion that was made."""
     said = []
-    if parametrize.is_parametrized(module) or _weight_norms(module):
+    if parametrize.is_parametrized(module) or weight_norms(module):
         said.append("its parametrization was evaluated once; the result is the parameter now")
-    if placing is not None and has_own_forward(module):
+    if isinstance(placing, Placing) and has_own_forward(module):
         said.append(f"its own forward was tried out: a convolution that {placing.words}")
     return "; ".join(said)
 
 
-def _base(module: nn.Module) -> type[nn.Module] | None:
+def base_of(module: nn.Module) -> type[nn.Module] | None:
     """The PyTorch class that a module is, or is derived from."""
     return next((base for base in (*CONVS, *POOLS, nn.Upsample) if isinstance(module, base)), None)
 
 
-def twin(module: nn.Module, kernel: str, placing: Placing | None) -> nn.Module:
+def twin(module: nn.Module, kernel: str, placing: Placing | str) -> nn.Module:
     """The continuous twin of a module that has no reasons against it, and its windows there."""
     if isinstance(module, tuple(POOLS)):
         made: nn.Module = ConvertedPool(module, pool_geometry(module))  # type: ignore[arg-type]
     elif isinstance(module, nn.Upsample):
         made = ConvertedUpsample(module)
     else:
-        assert placing is not None
-        made = _conv_twin(module, KERNELS[kernel], placing)  # type: ignore[arg-type]
+        assert isinstance(placing, Placing)
+        made = conv_twin(module, KERNELS[kernel], placing)  # type: ignore[arg-type]
     return made.train(module.training)
 
 
-def found_placing(conv: nn.Module) -> Placing | None:
-    """Where a convolution's windows lie; None for what is none, or has a forward of its own that does other things."""
-    if not isinstance(conv, _ConvNd) or isinstance(conv, LazyModuleMixin) or _base(conv) is None:
-        return None
-    known = placings(conv)
-    if not has_own_forward(conv):
-        return known[0]
-    if _hooks(conv) or _has_more_than_a_weight(conv):
-        return None
-    try:
-        probe = copy.deepcopy(conv).double()
-        return next((placing for placing in known if _agrees(probe, placing)), None)
-    except Exception:  # whatever its own forward, or its copying, may raise: then it is not understood
-        return None
-
-
-def _has_more_than_a_weight(conv: _ConvNd) -> bool:
-    """Parameters or buffers which the twin would not have (of an adapter, a mask, a normalisation)."""
-    own = {name for name, _ in (*conv.named_parameters(), *conv.named_buffers()) if "parametrizations." not in name}
-    return bool(own - {"weight", "bias"})
-
-
-def _agrees(conv: _ConvNd, placing: Placing) -> bool:
-    """Whether the twin with these windows computes what a convolution in float64 does, on inputs of many sizes."""
-    converted = _conv_twin(conv, "spline", placing)
-    randomness = torch.Generator().manual_seed(0)
-    for size in trial_sizes(conv):
-        x = torch.randn(2, conv.in_channels, *size, generator=randomness, dtype=torch.float64).to(conv.weight.device)
-        for training in (True, False):
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                found, expected = converted(x), conv.train(training)(x)
-            if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-8, atol=1e-8):
-                return False
-    return True
-
-
-def _conv_twin(conv: _ConvNd, interpolation: str, placing: Placing) -> nn.Module:
+def conv_twin(conv: _ConvNd, interpolation: str, placing: Placing) -> nn.Module:
+    """The continuous layer with a convolution's weights, as they are now, and these windows."""
     spread = isinstance(conv, _ConvTransposeNd)
     weight = evaluated_weight(conv)
     tap_kernel = TapKernel.from_taps(
@@ -169,7 +137,7 @@ def _conv_twin(conv: _ConvNd, interpolation: str, placing: Placing) -> nn.Module
         density=conv.stride if spread else 1, interpolation=interpolation,
     )  # fmt: skip
     tap_kernel.weight.requires_grad_(any(p.requires_grad for p in conv.parameters() if p is not conv.bias))
-    base = _base(conv)
+    base = base_of(conv)
     assert base is not None
     bias = conv.bias if conv.bias is None or isinstance(conv.bias, nn.Parameter) else conv.bias.detach().clone()
     return CONVS[base](tap_kernel, placing.geometry, bias=bias, padding_mode=placing.padding_mode)
@@ -178,7 +146,7 @@ def _conv_twin(conv: _ConvNd, interpolation: str, placing: Placing) -> nn.Module
 def evaluated_weight(conv: _ConvNd) -> Tensor:
     """The weight as it is now: of a normalised layer, from the parameters that it is made of."""
     with torch.no_grad():
-        for hook in _weight_norms(conv):
+        for hook in weight_norms(conv):
             if hook.name == "weight":
                 return hook.compute_weight(conv)
         training = conv.training
@@ -189,7 +157,8 @@ def evaluated_weight(conv: _ConvNd) -> Tensor:
             conv.train(training)
 
 
-def _weight_norms(module: nn.Module) -> list[WeightNorm]:
+def weight_norms(module: nn.Module) -> list[WeightNorm]:
+    """The hooks by which `nn.utils.weight_norm` makes a module's weight."""
     return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
 
 

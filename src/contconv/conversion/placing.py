@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import nn
+from torch.nn.modules import padding as layers
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from contconv.conversion.geometry import Geometry, SameWindows, Spread, Windows
 
-PADS = {
-    "ConstantPad": "zeros", "ZeroPad": "zeros", "ReflectionPad": "reflect", "ReplicationPad": "replicate",
-    "CircularPad": "circular",
-}  # fmt: skip
+PADS: dict[type[nn.Module], str] = {
+    layers._ConstantPadNd: "zeros",
+    layers._ReflectionPadNd: "reflect",
+    layers._ReplicationPadNd: "replicate",
+    layers._CircularPadNd: "circular",
+}
 
 
 class Placing(NamedTuple):
@@ -22,22 +25,46 @@ class Placing(NamedTuple):
     words: str  # which end a sentence: "a convolution that ..."
 
 
-def placings(conv: _ConvNd) -> list[Placing]:
-    """The ways in which a convolution may be meant; the first is what its options say."""
+def by_options(conv: _ConvNd) -> Placing:
+    """As the convolution's options say."""
     if isinstance(conv, _ConvTransposeNd):
-        return [Placing(spread_geometry(conv), conv.padding_mode, "spreads its pixels as its options say")]
-    known = [Placing(windows(conv, paddings(conv)), conv.padding_mode, "pads as its options say")]
+        return Placing(spread_geometry(conv), conv.padding_mode, "spreads its pixels as its options say")
+    return Placing(windows(conv, paddings(conv)), conv.padding_mode, "pads as its options say")
+
+
+def by_layer(conv: _ConvNd, name: str, layer: nn.Module) -> Placing:
+    """As a padding layer inside the convolution does, and then its options."""
+    flat = [int(pixels) for pixels in layer.padding]  # type: ignore[union-attr]
+    before = [(flat[at], flat[at + 1]) for at in range(len(flat) - 2, -2, -2)]  # it begins with the last axis
+    both = [(a + left, b + right) for (a, b), (left, right) in zip(before, paddings(conv), strict=True)]
+    mode = next(mode for kind, mode in PADS.items() if isinstance(layer, kind))
+    return Placing(windows(conv, both), mode, f"pads as its {name} does")
+
+
+def padding_layers(conv: _ConvNd) -> dict[str, nn.Module]:
+    """The layers inside a convolution that pad all its axes, with zeros or by repeating what is there."""
+    return {
+        name: layer
+        for name, layer in conv.named_children()
+        if isinstance(layer, tuple(PADS))
+        and len(layer.padding) == 2 * len(conv.kernel_size)  # type: ignore[arg-type]
+        and _is_zero(getattr(layer, "value", 0))
+    }
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, int | float) and value == 0
+
+
+def as_tensorflow(conv: _ConvNd) -> Placing:
+    """As TensorFlow pads."""
     lines = zip(conv.kernel_size, conv.stride, conv.dilation, strict=True)
-    known.append(Placing([SameWindows(*line) for line in lines], "zeros", 'pads as TensorFlow\'s "SAME" does'))
-    for name, layer in conv.named_children():
-        mode = _padding_mode(layer)
-        if mode is not None:
-            both = [
-                (before + left, right + after)
-                for (before, after), (left, right) in zip(_pads(layer), paddings(conv), strict=True)
-            ]
-            known.append(Placing(windows(conv, both), mode, f"pads as its {name} does"))
-    return known
+    return Placing([SameWindows(*line) for line in lines], "zeros", 'pads as TensorFlow\'s "SAME" does')
+
+
+def by_zeros(conv: _ConvNd, pads: Sequence[tuple[int, int]]) -> Placing:
+    """With so many zeros before and after each axis."""
+    return Placing(windows(conv, pads), "zeros", f"pads {' and '.join(f'{a} + {b}' for a, b in pads)} zeros")
 
 
 def windows(conv: _ConvNd, pads: Sequence[tuple[int, int]]) -> list[Geometry]:
@@ -66,27 +93,4 @@ def spread_geometry(conv: _ConvNd) -> list[Geometry]:
     return [
         Spread(*axis)
         for axis in zip(conv.kernel_size, conv.stride, conv.dilation, pads, conv.output_padding, strict=True)
-    ]
-
-
-def _padding_mode(layer: nn.Module) -> str | None:
-    """What a padding layer puts beyond the border, as a convolution calls it; None if no convolution does so."""
-    if getattr(layer, "value", 0) != 0:
-        return None
-    return next((mode for name, mode in PADS.items() if type(layer).__name__[:-2] == name), None)
-
-
-def _pads(layer: nn.Module) -> list[tuple[int, int]]:
-    """Pixels before and after each axis, of a padding layer, which begins with the last axis."""
-    flat = [int(pixels) for pixels in layer.padding]  # type: ignore[union-attr]
-    return [(flat[at], flat[at + 1]) for at in range(len(flat) - 2, -2, -2)]
-
-
-def trial_sizes(conv: _ConvNd) -> list[tuple[int, ...]]:
-    """Input sizes in which a stride leaves every remainder, on each axis another at a time."""
-    axes = len(conv.kernel_size)
-    stride, reach = max(conv.stride), max(d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True))
-    smallest = reach + 2
-    return [
-        tuple(smallest + (step + 2 * axis) % (2 * stride + 1) for axis in range(axes)) for step in range(2 * stride + 1)
     ]

@@ -2,16 +2,18 @@
 
 import copy
 from collections import defaultdict
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from contconv.conversion.layers import ConvertedConv
-from contconv.conversion.making import KERNELS, found_placing, is_candidate, notes, twin, why_not
+from contconv.conversion.making import KERNELS, is_candidate, notes, twin, why_not
 from contconv.conversion.placing import Placing
 from contconv.conversion.report import UNCHOSEN, Entry, Report
 from contconv.conversion.selection import Layers, selected
+from contconv.conversion.trying import found_placing
 from contconv.overrides import Resizing, announced
 
 
@@ -54,17 +56,15 @@ def convert(
         if why == "named" and against[name]:
             raise ValueError(f"layers: {name or 'the model'} cannot be converted: {'; '.join(against[name])}")
 
-    twins = {name: twin(modules[name], kernel, placings[name]) for name in meant if not against[name]}
+    able = [name for name in meant if not against[name]]
+    twins = {name: twin(modules[name], kernel, placings[name]) for name in able if not _is_inside(name, able)}
     _tie(modules, twins)
+    reasons = {name: "; ".join(found) for name, found in against.items()}
+    reasons |= {name: notes(modules[name], placings[name]) for name in twins}
     entries = tuple(
-        _entry(
-            names[module],
-            module,
-            twins.get(name),
-            notes(module, placings[name]) if name in twins else "; ".join(against.get(name, [UNCHOSEN])),
-        )
+        _entry(names[module], module, twins.get(name), reasons.get(name, UNCHOSEN))
         for name, module in modules.items()
-        if is_candidate(module) or isinstance(module, Resizing) or name in meant
+        if (is_candidate(module) or isinstance(module, Resizing) or name in meant) and not _is_inside(name, twins)
     )
     model = _replaced(model, names, twins)
     model._contconv_report = Report(entries, kernel)  # type: ignore[assignment]
@@ -113,7 +113,12 @@ def _names(model: nn.Module) -> dict[nn.Module, list[str]]:
     return found
 
 
-def _reasons(modules: dict[str, nn.Module], placings: dict[str, Placing | None]) -> dict[str, list[str]]:
+def _is_inside(name: str, layers: Collection[str]) -> bool:
+    """Whether a module is a part of one of these layers, and goes with it."""
+    return any(name != layer and name.startswith(f"{layer}." if layer else "") for layer in layers)
+
+
+def _reasons(modules: dict[str, nn.Module], placings: dict[str, Placing | str]) -> dict[str, list[str]]:
     """What speaks against each layer that is meant."""
     against = {name: why_not(modules[name], placing) for name, placing in placings.items()}
     owners: dict[int, list[str]] = defaultdict(list)
