@@ -1,6 +1,7 @@
 """`contconv cifar table`: means over seeds, claims that can fail, everything on one page."""
 
 import json
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -8,9 +9,12 @@ from runs import CCNET, CONVNET, images, write_run
 
 from contconv.cifar import claims, evaluated
 from contconv.cifar.evaluation import Settings
-from contconv.cifar.groups import groups, pairs
+from contconv.cifar.folder import CONFIG, check, write_config
+from contconv.cifar.groups import groups, key, pairs
+from contconv.cifar.recipe import SHORT, Config
 from contconv.cifar.trained import trained
 from contconv.cli import main
+from contconv.models.networks import Network
 
 QUICK = Settings(images=4, members=(1, 2), draws=2, ensemble_images=6, batch=8)
 
@@ -161,6 +165,22 @@ def test_nothing_to_report_is_said(tmp_path, capsys):
     assert "no evaluation here" in capsys.readouterr().err
     assert main(["cifar", "table", str(tmp_path / "no"), "--out", str(tmp_path / "r.html")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_runs_from_before_an_option_are_those_with_its_default(evaluations, tmp_path):
+    one = evaluations[0]
+    older = {**one, "network": {name: value for name, value in one["network"].items() if name != "last_layers"}}
+    assert older["network"] != one["network"]
+    assert key(older) == key(one)
+
+    config = Config(Network("ccnet", "taps"), SHORT)
+    write_config(tmp_path, config, 1)
+    record = json.loads((tmp_path / CONFIG).read_text())
+    del record["config"]["network"]["last_layers"]
+    (tmp_path / CONFIG).write_text(json.dumps(record))
+    check(tmp_path, config)
+    with pytest.raises(ValueError, match=r"network.last_layers is 1 there and 2 here"):
+        check(tmp_path, replace(config, network=Network("ccnet", "taps", last_kernel="taps", last_layers=2)))
 
 
 def test_an_evaluation_of_an_older_version_is_refused(evaluations, tmp_path):

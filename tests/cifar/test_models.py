@@ -164,10 +164,11 @@ def test_the_last_layer_may_have_another_kernel():
 def test_the_last_layers_may_have_another_kernel():
     model = build(Network("ccnet", "taps", width=4, hidden=8, last_kernel="spline-folded", last_layers=3))
     assert [type(conv.kernel) for conv in model.convs] == [TapKernel] * 5 + [SplineKernel] * 3
-    for wrong in (0, 9):
-        with pytest.raises(ValueError, match=f"last_layers must be from 1 to 8, ccnet's layers, got {wrong}"):
-            Network("ccnet", "taps", last_kernel="spline", last_layers=wrong)
-    with pytest.raises(ValueError, match="last_layers is for a last_kernel, which is not given"):
+    for wrong in (0, 9, 2.5):
+        for make in (partial(Network, "ccnet"), CCNet):
+            with pytest.raises(ValueError, match=f"last_layers must be a number from 1 to 8, .* got {wrong}"):
+                make("taps", last_kernel="spline", last_layers=wrong)
+    with pytest.raises(ValueError, match="last_layers=3 needs a last_kernel"):
         Network("ccnet", "taps", last_layers=3)
 
 

@@ -14,7 +14,7 @@ from contconv.cifar.evaluation import Settings as Evaluated
 from contconv.cifar.evaluation import evaluate
 from contconv.cifar.shift_causes import Settings, blur, causes, moved_map, smoothed
 from contconv.cli import main
-from contconv.models.networks import build
+from contconv.models.networks import KERNEL_CHOICES, Network, build
 
 FEW = Settings(images=6)
 
@@ -77,6 +77,23 @@ def test_smooth_kernels_keep_the_sum_of_their_taps_and_the_model_as_it_was():
         torch.testing.assert_close(ours.weight.sum((2, 3)), theirs.weight.sum((2, 3)), atol=1e-5, rtol=1e-5)
         assert ours.weight.var() < theirs.weight.var()
     assert torch.equal(smooth.head.first.weight, model.head.first.weight)
+
+
+@pytest.mark.parametrize("kernel", KERNEL_CHOICES)
+def test_the_filters_of_every_kernel_are_blurred(kernel):
+    torch.manual_seed(1)
+    model = build(Network("ccnet", kernel, width=4, hidden=8))
+    for before, after in zip(model.convs, smoothed(model).convs, strict=True):
+        channels, taps = before.in_channels, before.kernel_size[0]
+        impulses = torch.zeros(channels, channels, 9, 9)
+        impulses[range(channels), range(channels), 4, 4] = 1
+        with torch.no_grad():
+            sharp, smooth = (layer(impulses, scale=1) - layer.bias.view(-1, 1, 1) for layer in (before, after))
+        window = (..., slice(3, 3 + taps), slice(3, 3 + taps))  # displacements from -1 on
+        expected = torch.zeros_like(sharp)
+        expected[window] = blur(taps) @ sharp[window] @ blur(taps)
+        assert sharp[window].abs().max() > 0
+        torch.testing.assert_close(smooth, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("taps", [1, 2, 3, 4])

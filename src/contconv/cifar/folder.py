@@ -7,6 +7,7 @@ from typing import Any
 from contconv import files
 from contconv.cifar.recipe import Config
 from contconv.experiments.record import machine, plain, versions
+from contconv.models.networks import completed
 
 CONFIG, WEIGHTS, RESULT = "config.json", "model.safetensors", "result.json"
 
@@ -16,7 +17,8 @@ def check(out: Path, config: Config) -> None:
     path = out / CONFIG
     if not path.exists():
         return
-    there, here = _flat(read(path)["config"]), _flat(plain(config))
+    known = read(path)["config"]
+    there, here = _flat({**known, "network": completed(known["network"])}), _flat(plain(config))
     differences = [
         f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
         for name in dict.fromkeys([*there, *here])

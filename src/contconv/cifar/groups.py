@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from contconv.cifar.evaluated import Record
+from contconv.models.networks import completed
 
 NAMES = {"convnet": "ConvNet", "ccnet": "CCNet", "blurpool": "BlurPoolNet"}
 ORDER = list(NAMES)
@@ -82,8 +83,8 @@ def check_settings(evaluations: list[Record]) -> None:
 
 def key(evaluation: Record) -> str:
     """What evaluations of one group have in common: the network, and all of the config but the seed."""
-    config = {name: value for name, value in (evaluation["config"] or {}).items() if name != "seed"}
-    return json.dumps([evaluation["network"], config], sort_keys=True)
+    config = {name: value for name, value in (evaluation["config"] or {}).items() if name not in ("seed", "network")}
+    return json.dumps([completed(evaluation["network"]), config], sort_keys=True)
 
 
 def label(evaluation: Record) -> str:

@@ -4,15 +4,19 @@ Each way is the paper's measurement with one thing changed:
 
 - *borders far away*: both images have `context` pixels more on each side, and the maps lose as much before they are
   compared, so that no padding is near;
-- *interpolation alone*: those maps are compared with themselves, moved exactly (by their Fourier transforms) instead of
-  by the network, so what is missing from 1 is the cubic interpolation's;
+- *interpolation alone*: those maps are compared with themselves, moved by their Fourier transforms instead of by the
+  network, so what is missing from 1 is the cubic interpolation's (and some 0.0002, since maps are not periodic);
 - *smooth kernels*: every filter is blurred as a cubic B-spline blurs its coefficients, by (1/6, 2/3, 1/6) along each
   axis; the network was not trained so, and its accuracy falls, but its maps say what smoothness is worth.
+
+Noise is drawn on a canvas of another size than for `contconv cifar evaluate`, so it is other noise.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +34,9 @@ from contconv.cifar.equivariance import (
     windows,
 )
 from contconv.experiments.progress import Bar
+from contconv.kernels import Kernel
+from contconv.kernels.base import as_kernel, traits
+from contconv.modules import ContinuousConv2d
 
 SIDES = (1 / 6, 2 / 3, 1 / 6)  # of the cubic B-spline at whole numbers
 
@@ -127,14 +134,47 @@ def over_shifts(
 
 
 def smoothed(model: nn.Module) -> nn.Module:
-    """A copy whose filters are blurred along both axes; what would leave a filter stays in its outermost taps."""
+    """A copy whose filters are blurred along both axes; where the blur would look beyond a filter, it looks nowhere."""
     copied = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in copied.parameters():
-            if parameter.ndim == 4:
-                height, width = (blur(taps).to(parameter) for taps in parameter.shape[-2:])
-                parameter.copy_(torch.einsum("yi,ocij,xj->ocyx", height, parameter, width))
+    for module in copied.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = blurred(module.weight.data.permute(2, 3, 0, 1)).permute(2, 3, 0, 1)
+        elif isinstance(module, ContinuousConv2d) and traits(module.kernel).per_tap:
+            mixing = module.kernel.mixing.data  # [taps, R, Cout, Cin]
+            mixing.copy_(blurred(mixing.unflatten(0, module.kernel_size)).flatten(0, 1))
+        elif isinstance(module, ContinuousConv2d):
+            module.kernel = as_kernel(Smooth(module.kernel))
     return copied
+
+
+class Smooth(nn.Module):
+    """A kernel, blurred: the weighted mean of its values at whole steps from the displacement."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.kernel_size = kernel.kernel_size
+
+    @property
+    def mixing(self) -> Tensor:
+        return self.kernel.mixing
+
+    def basis(self, d: Tensor) -> Tensor:
+        ends = torch.tensor(self.kernel_size, dtype=d.dtype, device=d.device) / 2
+        total = torch.zeros(())
+        for steps in product((-1, 0, 1), repeat=d.shape[-1]):
+            there = d + torch.tensor(steps, dtype=d.dtype, device=d.device)
+            inside = (there > -ends) & (there <= ends)
+            total = total + math.prod(SIDES[1 + step] for step in steps) * self.kernel.basis(
+                torch.where(inside, there, d)
+            )
+        return total
+
+
+def blurred(taps: Tensor) -> Tensor:
+    """[height, width, ...] -> the same, blurred along the first two axes."""
+    height, width = (blur(size).to(taps) for size in taps.shape[:2])
+    return torch.einsum("yi,xj,ij...->yx...", height, width, taps)
 
 
 def blur(taps: int) -> Tensor:

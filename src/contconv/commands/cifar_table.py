@@ -22,9 +22,9 @@ class Table:
 
 def page_of(out: Path) -> Path:
     """The HTML file to write."""
-    page = out / "report.html" if out.is_dir() else out
+    page = out if out.suffix and not out.is_dir() else out / "report.html"
     if page.suffix != ".html":
-        raise ValueError(f"out must be an .html file or a folder that is there, got {out}")
+        raise ValueError(f"out must be an .html file or a folder, got {out}")
     return page
 
 

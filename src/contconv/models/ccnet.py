@@ -66,6 +66,7 @@ class CCNet(nn.Module):
         super().__init__()
         lines = layers(in_channels, width)
         kernels = [kernel] * len(lines)
+        check_last_layers(last_layers)
         if last_kernel is not None:
             kernels[-last_layers:] = [last_kernel] * last_layers
         self.convs = nn.ModuleList(
@@ -93,6 +94,12 @@ class CCNet(nn.Module):
     def forward(self, x: Tensor, scales: Sequence[PerAxis] | None = None) -> Tensor:
         """[N, Cin, 32, 32] -> [N, classes]."""
         return self.head(self.features(x, scales))
+
+
+def check_last_layers(last_layers: int) -> None:
+    """Refuse more layers than there are."""
+    if last_layers not in range(1, STEPS + 2):
+        raise ValueError(f"last_layers must be a number from 1 to {STEPS + 1}, ccnet's layers, got {last_layers!r}")
 
 
 def checked(scales: Sequence[PerAxis]) -> Scales:

@@ -14,7 +14,7 @@ from contconv import files
 from contconv.kernels import KERNELS, SplineKernel, TapKernel
 from contconv.models.architecture import PaddingMode
 from contconv.models.blurpool import BlurPoolNet
-from contconv.models.ccnet import STEPS, CCNet
+from contconv.models.ccnet import CCNet, check_last_layers
 from contconv.models.convnet import ConvNet
 
 ModelName = Literal["ccnet", "convnet", "blurpool"]
@@ -28,7 +28,6 @@ KERNEL_CHOICES: dict[str, str | Callable[..., Any]] = {
     "spline-folded": partial(SplineKernel, fold=True),
     "taps": TapKernel,
 }
-LAYERS = STEPS + 1
 MODELS: dict[str, Callable[..., nn.Module]] = {"ccnet": CCNet, "convnet": ConvNet, "blurpool": BlurPoolNet}
 
 
@@ -55,10 +54,14 @@ class Network:
                 raise ValueError(f"{name} is for ccnet only, {self.model} has none: leave it out")
             if kernel is not None and kernel not in KERNEL_CHOICES:
                 raise ValueError(f"{name} must be one of {', '.join(KERNEL_CHOICES)}, got {kernel!r}")
-        if not 1 <= self.last_layers <= LAYERS:
-            raise ValueError(f"last_layers must be from 1 to {LAYERS}, ccnet's layers, got {self.last_layers}")
+        check_last_layers(self.last_layers)
         if self.last_layers > 1 and self.last_kernel is None:
-            raise ValueError(f"last_layers is for a last_kernel, which is not given: got {self.last_layers} of None")
+            raise ValueError(f"last_layers={self.last_layers} needs a last_kernel")
+
+
+def completed(network: dict[str, Any]) -> dict[str, Any]:
+    """A network's description as this version writes it: what an older one did not know has its default."""
+    return asdict(Network(**network))
 
 
 def build(network: Network) -> nn.Module:
