@@ -113,7 +113,7 @@ def test_a_margin_beyond_one_asks_for_the_papers_share_of_what_lacks(evaluations
 
 def test_an_ensemble_must_gain_significantly_with_every_seed(evaluations):
     def with_gain(one, mean, p):
-        row = {**one["results"]["ensemble"]["members"][1], "over_one": {"mean": mean, "std": 0.1, "p": p}}
+        row = {**one["results"]["ensemble"]["members"][1], "over_members": {"mean": mean, "std": 0.1, "p": p}}
         return changed(one, ensemble={**one["results"]["ensemble"], "members": [row]})
 
     def passed(*gains):

@@ -60,5 +60,5 @@ def obey(command: Evaluate) -> int:
 
 def gains(row: evaluated.Record) -> str:
     """What an ensemble gains, in words."""
-    one, default = row["over_one"], row["over_default"]
-    return f"{one['mean']:+.2f} over one sequence (p = {one['p']:.2g}), {default['mean']:+.2f} over the default one"
+    alone, default = row["over_members"], row["over_default"]
+    return f"{alone['mean']:+.2f} over its members (p = {alone['p']:.2g}), {default['mean']:+.2f} over the default"
