@@ -1,7 +1,6 @@
 """`contconv cifar equivariance`: where a trained network's shift-equivariance is lost."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -9,21 +8,16 @@ import tyro
 from contconv.cifar import data
 from contconv.cifar.shift_causes import Settings, causes
 from contconv.cifar.trained import trained
+from contconv.commands.cifar_network import OfNetwork
 
 
 @dataclass(frozen=True)
-class Equivariance:
+class Equivariance(OfNetwork):
     """Measure where a network's shift-equivariance is lost: at the borders, by interpolation, to sharp kernels.
 
     For example: contconv cifar equivariance --pretrained ccnet --data cifar10
     """
 
-    data: Path
-    """The folder with CIFAR-10 in its binary form; only the test images are read."""
-    run: tyro.conf.Positional[Path | None] = None
-    """The folder of a run of `contconv cifar train`, or a file of weights."""
-    pretrained: str | None = None
-    """Instead of a run: the name of weights that come with the package (ccnet, convnet, blurpool)."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings()  # noqa: RUF009 - frozen
 
 

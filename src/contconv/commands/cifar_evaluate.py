@@ -9,23 +9,18 @@ import tyro
 from contconv.cifar import data, evaluated
 from contconv.cifar.evaluation import Settings
 from contconv.cifar.trained import trained
+from contconv.commands.cifar_network import OfNetwork
 from contconv.experiments.registry import flags
 from contconv.experiments.report_words import spoken_time
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OfNetwork):
     """Measure a trained network: accuracy, shift-equivariance, class consistency and scale ensembles.
 
     For example: contconv cifar evaluate --pretrained ccnet --data cifar10
     """
 
-    data: Path
-    """The folder with CIFAR-10 in its binary form; only the test images are read."""
-    run: tyro.conf.Positional[Path | None] = None
-    """The folder of a run of `contconv cifar train`, or a file of weights."""
-    pretrained: str | None = None
-    """Instead of a run: the name of weights that come with the package (ccnet, convnet, blurpool)."""
     out: Path | None = None
     """The JSON file to write; by default evaluation.json in the run's folder, else out/cifar/NAME.json."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings()  # noqa: RUF009 - frozen
