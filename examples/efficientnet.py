@@ -8,8 +8,9 @@ less work than it was trained with. `make efficientnet` installs what it takes a
 import argparse
 import statistics
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,30 +47,23 @@ def identical(original: nn.Module, converted: nn.Module) -> None:
         print(f"| {size[0]}x{size[1]} | {difference:.1e} |")
 
 
-class Seen(NamedTuple):
-    """What a network says about the photo, and how long it takes."""
-
-    said: Tensor
-    seconds: float
-
-
-def seen(model: nn.Module, x: Tensor, rounds: int) -> Seen:
-    return Seen(model(x).softmax(1)[0], seconds(model, x, rounds))
+def row(said: Tensor, ratio: float) -> str:
+    """The class, the probability of cats, and the time over the original network's."""
+    probabilities = said.softmax(1)[0]
+    return f"{int(probabilities.argmax())} | {probabilities[CATS].sum():.2f} | {ratio:.2f}"
 
 
-def row(found: Seen, usual: float) -> str:
-    """Its class, the probability of cats, and its time over the usual one."""
-    return f"{int(found.said.argmax())} | {found.said[CATS].sum():.2f} | {found.seconds / usual:.2f}"
-
-
-def seconds(model: nn.Module, x: Tensor, rounds: int) -> float:
-    """The median time of a call."""
-    times = []
+def ratios(calls: Sequence[Callable[[], Tensor]], rounds: int) -> list[float]:
+    """The times of calls over that of the first, by turns: medians over the rounds."""
+    found = []
     for _ in range(rounds):
-        start = time.perf_counter()
-        model(x)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        times = []
+        for call in calls:
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        found.append([taken / times[0] for taken in times])
+    return [statistics.median(column) for column in zip(*found, strict=True)]
 
 
 def main(path: Path, rounds: int) -> None:
@@ -86,14 +80,17 @@ def main(path: Path, rounds: int) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for budget in (0.5, 0.7, 1.0, 1.4):
         plan = contconv.plan(converted, (SIDE, SIDE), budget=budget)
-        with contconv.scales(converted, plan):
-            inside = seen(converted, x, rounds)
-        sizes = ", ".join(str(size[0]) for size in plan.sizes.values())
         share = plan.macs / plan.original_macs
         side = round(SIDE * share**0.5)
         resized = F.interpolate(x, (side, side), mode="bicubic", antialias=True)
-        usual, outside = seconds(original, x, rounds), seen(original, resized, rounds)
-        print(f"| {share:.2f} | {sizes} | {row(inside, usual)} | {side}x{side} | {row(outside, usual)} |")
+
+        def inside(plan: contconv.Plan = plan) -> Tensor:
+            with contconv.scales(converted, plan):
+                return converted(x)
+
+        _, in_time, out_time = ratios([partial(original, x), inside, partial(original, resized)], rounds)
+        sizes = ", ".join(str(size[0]) for size in plan.sizes.values())
+        print(f"| {share:.2f} | {sizes} | {row(inside(), in_time)} | {side} | {row(original(resized), out_time)} |")
 
 
 if __name__ == "__main__":
