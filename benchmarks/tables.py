@@ -18,9 +18,10 @@ medians. *must* is the largest we accept. *memory* is the peak growth of the pro
 *error* is the largest difference from the float64 reference, as a share of the largest value, of the output and of
 the worst gradient.
 
-The machine was shared with other jobs while these were measured: repeated, a row moves by some 10 to 15 %, and single
-ones by more (a row that runs `F.conv2d` itself, scale 1, came out between 0.5 and 1.2; W4 at 5.87 here, and at 4.51
-and 4.53 when it was repeated alone at real-time priority).
+The cores are a shared machine's: repeated, a row moves by some 10 to 15 %, and single ones by more. In the last three
+runs W1 came out at 0.67 to 0.76, 0.47 to 0.51, 0.42 to 0.77 and 0.58 to 0.66 for 32 to 128 pixels; a row that runs
+`F.conv2d` itself, scale 1, between 0.5 and 1.2; W4 at 5.9 and 6.8 among the others, and at 4.5 twice when it was
+repeated alone at real-time priority.
 """
 
 PAPER = """
