@@ -233,3 +233,10 @@ def test_too_small_an_input_is_refused():
         twin(nn.Conv2d(1, 1, 1))(torch.zeros(1, 1, 0, 9), size=(3, 3))
     with pytest.raises(ValueError, match="too few for the layer"):
         twin(nn.Conv2d(1, 1, 5))(torch.zeros(1, 1, 4, 9))
+
+
+@pytest.mark.parametrize("wrong", [torch.int64, torch.complex64])
+def test_a_type_that_no_layer_takes_is_refused_at_its_own_scale_too(wrong):
+    layer = contconv.convert(nn.Conv2d(3, 4, 3, stride=2))
+    with pytest.raises((TypeError, ValueError), match="x must"):
+        layer(torch.ones(1, 3, 8, 8, dtype=wrong))

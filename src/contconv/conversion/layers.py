@@ -77,7 +77,8 @@ class ConvertedConv(Converted, ContinuousConv):
         plain = self.strategy is None and self.memory_limit is None and not self.antialias
         if scale is None and size is None and self._windows is not None and plain:
             self._check_shape(x)
-            if not overridden() or self.answer("other", x.shape[2:]) is None:
+            same_type = x.dtype == self.kernel.weight.dtype  # of others, the general way knows what to say
+            if same_type and (not overridden() or self.answer("other", x.shape[2:]) is None):
                 return self._convolved(x, *self._windows)
         return super().forward(x, scale=scale, size=size)
 
