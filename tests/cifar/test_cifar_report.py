@@ -172,11 +172,13 @@ def test_runs_from_before_an_option_are_those_with_its_default(evaluations, tmp_
     older = {**one, "network": {name: value for name, value in one["network"].items() if name != "last_layers"}}
     assert older["network"] != one["network"]
     assert key(older) == key(one)
+    recipe = {name: value for name, value in one["config"]["recipe"].items() if name != "diffusion"}
+    assert key({**one, "config": {**one["config"], "recipe": recipe}}) == key(one)
 
     config = Config(Network("ccnet", "taps"), SHORT)
     write_config(tmp_path, config, 1)
     record = json.loads((tmp_path / CONFIG).read_text())
-    del record["config"]["network"]["last_layers"]
+    del record["config"]["network"]["last_layers"], record["config"]["recipe"]["diffusion"]
     (tmp_path / CONFIG).write_text(json.dumps(record))
     check(tmp_path, config)
     with pytest.raises(ValueError, match=r"network.last_layers is 1 there and 2 here"):

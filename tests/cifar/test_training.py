@@ -112,9 +112,11 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights(data, tmp_pat
     assert names == {path.name for path in (tmp_path / "whole").iterdir()}
 
 
-@pytest.mark.parametrize("network", [TINY, CONVNET], ids=lambda network: network.model)
-def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, network):
-    run(tmp_path / "whole", epochs=3, network=network)
+@pytest.mark.parametrize(
+    "what", [{"network": TINY}, {"network": CONVNET}, {"diffusion": 2.0}], ids=["ccnet", "convnet", "diffusion"]
+)
+def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, what):
+    run(tmp_path / "whole", epochs=3, **what)
 
     def fail():
         raise OSError("the lights went out")
@@ -122,9 +124,9 @@ def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tm
     with monkeypatch.context() as patched:
         spoiled_at(17, fail, patched)
         with pytest.raises(OSError, match="lights"):
-            run(tmp_path / "out", epochs=3, network=network)
+            run(tmp_path / "out", epochs=3, **what)
     assert step_of(tmp_path / "out") == 10
-    run(tmp_path / "out", epochs=3, network=network)
+    run(tmp_path / "out", epochs=3, **what)
     assert same_weights(tmp_path / "out", tmp_path / "whole")
     assert (tmp_path / "out" / "steps.csv").read_text() == (tmp_path / "whole" / "steps.csv").read_text()
 
@@ -339,6 +341,7 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"batch": -1}, "batch must be at least 1, got -1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
+        ({"diffusion": float("nan")}, "diffusion must be at least 0, got nan"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),
     ],
 )

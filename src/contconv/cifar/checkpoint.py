@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from contconv import files
-from contconv.models.networks import completed, read_tensors
+from contconv.cifar.recipe import completed_config
+from contconv.models.networks import read_tensors
 
 NAME = "checkpoint.safetensors"
 FORMAT = 1
@@ -60,9 +61,7 @@ def load(folder: Path, state: State, config: dict[str, Any]) -> bool:
         saved = json.loads(metadata["state"])
         if saved["format"] != FORMAT:
             raise ValueError(f"it has format {saved['format']}, not {FORMAT}")
-        if "network" in saved["config"]:
-            saved["config"]["network"] = completed(saved["config"]["network"])
-        if saved["config"] != config:
+        if completed_config(saved["config"]) != config:
             raise ValueError("it belongs to another config")
         _restore(state, tensors)
         state.step, state.seconds = int(saved["step"]), float(saved["seconds"])

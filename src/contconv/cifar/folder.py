@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from contconv import files
-from contconv.cifar.recipe import Config
+from contconv.cifar.recipe import Config, completed_config
 from contconv.experiments.record import machine, plain, versions
-from contconv.models.networks import completed
 
 CONFIG, WEIGHTS, RESULT = "config.json", "model.safetensors", "result.json"
 
@@ -17,8 +16,7 @@ def check(out: Path, config: Config) -> None:
     path = out / CONFIG
     if not path.exists():
         return
-    known = read(path)["config"]
-    there, here = _flat({**known, "network": completed(known["network"])}), _flat(plain(config))
+    there, here = _flat(completed_config(read(path)["config"])), _flat(plain(config))
     differences = [
         f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
         for name in dict.fromkeys([*there, *here])

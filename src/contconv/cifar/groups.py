@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from contconv.cifar.evaluated import Record
+from contconv.cifar.recipe import completed_config
 from contconv.models.networks import completed
 
 NAMES = {"convnet": "ConvNet", "ccnet": "CCNet", "blurpool": "BlurPoolNet"}
@@ -83,7 +84,8 @@ def check_settings(evaluations: list[Record]) -> None:
 
 def key(evaluation: Record) -> str:
     """What evaluations of one group have in common: the network, and all of the config but the seed."""
-    config = {name: value for name, value in (evaluation["config"] or {}).items() if name not in ("seed", "network")}
+    config = completed_config(evaluation["config"] or {})
+    config = {name: value for name, value in config.items() if name not in ("seed", "network")}
     return json.dumps([completed(evaluation["network"]), config], sort_keys=True)
 
 
@@ -98,6 +100,11 @@ def label(evaluation: Record) -> str:
         unusual.append(f"{network['padding_mode']} padding")
     if network["model"] == "ccnet" and not config.get("random_scales", True):
         unusual.append("fixed scales")
+    recipe = config.get("recipe", {})
+    if recipe.get("diffusion"):
+        last = recipe.get("diffused_layers")
+        where = "" if last is None else " at last" if last == 1 else f" in the last {last}"
+        unusual.append(f"diffusion {recipe['diffusion']:g}{where}")
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")
 
 

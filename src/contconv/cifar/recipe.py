@@ -1,14 +1,15 @@
 """How a network is trained: the paper's way and a short one, as data."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from contconv.cifar.muon import Muon, filters
-from contconv.models.networks import Network
+from contconv.experiments.record import plain
+from contconv.models.networks import Network, completed
 from contconv.models.starting import Start
 
 RecipeName = Literal["short", "paper"]
@@ -35,6 +36,10 @@ class Recipe:
     label_smoothing: float = 0.0
     filter_rate: float | None = None
     """The peak for the filters of convolutions, which then move by Muon and the rest by Adam; None is Adam for all."""
+    diffusion: float = 0.0
+    """How fast filters level out, per unit of their learning rate, as weight decay is how fast they shrink."""
+    diffused_layers: int | None = None
+    """Of how many of the last convolutional layers the filters do; None is all."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -42,15 +47,27 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not (0 < self.learning_rate < math.inf):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if not (0 <= self.weight_decay < math.inf):
-            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        for name in ("weight_decay", "diffusion"):
+            if not (0 <= getattr(self, name) < math.inf):
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
             raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
+        if self.diffused_layers is not None and not (self.diffused_layers >= 1 and self.diffusion > 0):
+            raise ValueError(
+                f"diffused_layers must be at least 1, with diffusion above 0, got {self.diffused_layers} with "
+                f"diffusion {self.diffusion:g}"
+            )
         for name in ("label_smoothing", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
 
+    @property
+    def filter_share(self) -> float:
+        """What filters learn at, as a multiple of `learning_rate`."""
+        return 1.0 if self.filter_rate is None else self.filter_rate / self.learning_rate
 
+
+RECIPE_DEFAULTS = {field.name: field.default for field in fields(Recipe) if field.default is not MISSING}
 SHORT = Recipe(10, 128, 1e-3, "one-cycle", weight_decay=0.05, decoupled=True, warmup=0.2, filter_rate=0.02)
 
 # The appendix: CCNet at 5e-4, by 10 less from epochs 200 and 300 of 400 on; ConvNet at 1e-3, from 150 and 250 on.
@@ -94,7 +111,7 @@ def optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
     adam = kind([{"params": rest, "share": 1.0}], lr=rate, weight_decay=decay, fused=True)
     if recipe.filter_rate is None:
         return [adam]
-    share = recipe.filter_rate / rate
+    share = recipe.filter_share
     groups = [{"params": weights, "share": share}, {"params": mixings, "share": share, "out_dim": -2}]
     return [adam, Muon([group for group in groups if group["params"]], lr=recipe.filter_rate, weight_decay=decay)]
 
@@ -124,3 +141,17 @@ class Config:
             raise ValueError(f"scale_std must be at least 0, got {self.scale_std}")
         if self.max_denominator < 1:
             raise ValueError(f"max_denominator must be at least 1, got {self.max_denominator}")
+
+
+def completed_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A config that was written to a file, as this version writes it: what an older one did not know has its default.
+
+    >>> completed_config({"recipe": {"epochs": 10}})["recipe"]["diffusion"]
+    0.0
+    """
+    parts = dict(config)
+    if "network" in parts:
+        parts["network"] = completed(parts["network"])
+    if "recipe" in parts:
+        parts["recipe"] = {**plain(RECIPE_DEFAULTS), **parts["recipe"]}
+    return parts

@@ -1,0 +1,93 @@
+"""Diffusion of filters: against the heat equation stepped by hand, and in training."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from synthetic import run
+from torch import nn
+
+from contconv.cifar.diffusion import Filters, filters_of
+from contconv.cifar.recipe import SHORT, recipe
+from contconv.cifar.training import diffusing
+from contconv.kernels import SplineKernel, TapKernel
+from contconv.models import CCNet, ConvNet
+from contconv.modules import ContinuousConv2d
+
+
+def stepped(values, time, axis, steps=4000):
+    """The heat equation by small explicit steps: what flows between two neighbours is their difference."""
+    values = values.double().movedim(axis, -1).clone()
+    for _ in range(steps):
+        flow = values.diff(dim=-1) * time / steps
+        values[..., :-1] += flow
+        values[..., 1:] -= flow
+    return values.movedim(-1, axis)
+
+
+@pytest.mark.parametrize("points", [(3, 3), (4, 4), (1, 5), (2, 3)])
+def test_taps_obey_the_heat_equation(points):
+    filters = Filters(nn.Parameter(torch.randn(3, 2, *points)), points)
+    wanted = stepped(stepped(filters.parameter.detach(), 0.3, 2), 0.3, 3)
+    filters.diffuse(0.3)
+    assert torch.allclose(filters.parameter.double(), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("density", [None, 2])
+def test_control_points_obey_it_too_in_pixels(density):
+    layer = ContinuousConv2d(2, 3, (3, 4), kernel=SplineKernel(2, 3, (3, 4), density=density))
+    (filters,) = filters_of(layer)
+    mixing = layer.kernel.mixing
+    points = [n * (density or 1) + (0 if density is None else 3) for n in (3, 4)]
+    assert list(filters.points) == points
+    time = 0.05 * (density or 1) ** 2  # a pixel is `density` points wide
+    wanted = stepped(stepped(mixing.detach().reshape(*points, 3, 2), time, 0), time, 1).flatten(0, 1)
+    filters.diffuse(0.05)
+    assert torch.allclose(mixing.double(), wanted, atol=1e-3)
+
+
+def test_what_alternates_fades_and_what_is_constant_stays():
+    sign = (-1.0) ** torch.arange(64)
+    filters = Filters(nn.Parameter(torch.stack([sign.expand(1, 1, 64), torch.ones(1, 1, 64)])), (1, 64))
+    filters.diffuse(0.1)
+    alternating, constant = filters.parameter.detach()
+    assert torch.allclose(alternating[..., 20:40], math.exp(-0.4) * sign[20:40], atol=1e-5)
+    assert torch.allclose(constant, torch.ones(1), atol=1e-5)
+
+
+def test_all_filters_of_a_network_are_found_once():
+    for model in (ConvNet(width=4, hidden=8), CCNet("spline", width=4, hidden=8)):
+        assert len({id(filters.parameter) for filters in filters_of(model)}) == 8
+        assert len(filters_of(model)) == 8
+
+
+def test_kernels_without_points_are_refused():
+    with pytest.raises(ValueError, match=r"diffusion is for kernels made of taps or of control points .* got convs.0 "):
+        filters_of(CCNet("internal-per-tap", width=4, hidden=8))
+
+
+def roughness(out):
+    """How much neighbouring control points differ, as a share of how large they are, in all layers together."""
+    mixings = [mixing for name, mixing in load_file(out / "model.safetensors").items() if name.endswith("mixing")]
+    grids = [mixing.unflatten(0, (math.isqrt(len(mixing)),) * 2) for mixing in mixings]
+    return sum((grid.diff(dim=0).square().sum() / grid.square().sum()).item() for grid in grids) / len(grids)
+
+
+def test_training_with_it_makes_smoother_filters(data, tmp_path):
+    for name, diffusion in {"rough": 0.0, "smooth": 2.0, "smoother": 8.0}.items():
+        run(tmp_path / name, epochs=2, diffusion=diffusion)
+    rough, smooth, smoother = (roughness(tmp_path / name) for name in ("rough", "smooth", "smoother"))
+    assert smoother < 0.8 * smooth < 0.8 * 0.8 * rough
+
+
+def test_the_last_layers_alone_may_diffuse():
+    model = CCNet(TapKernel, width=4, hidden=8)
+    short = recipe("short", "ccnet", diffusion=1.0, diffused_layers=3)
+    assert [filters.parameter for filters in diffusing(short, model)] == [c.kernel.weight for c in model.convs[-3:]]
+    assert diffusing(SHORT, model) == []
+    with pytest.raises(ValueError, match="diffused_layers must be at most the network's 8 convolutional layers, got 9"):
+        diffusing(recipe("short", "ccnet", diffusion=1.0, diffused_layers=9), model)
+    for wrong in ({"diffused_layers": 2}, {"diffused_layers": 0, "diffusion": 1.0}):
+        with pytest.raises(ValueError, match="diffused_layers must be at least 1, with diffusion above 0, got"):
+            recipe("short", "ccnet", **wrong)
