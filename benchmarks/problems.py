@@ -5,17 +5,22 @@ from fractions import Fraction
 
 from cases import Case
 
-LARGEST = 5e8  # multiply-adds of the convolution at the output size: what takes well under a second
+# Multiply-adds of the convolution at the output size: of what takes well under a second in training, and of large
+# images that are upscaled.
+MACS = (1e5, 5e8)
+LARGE_MACS = (5e8, 1.5e10)
 
 
-def random_cases(count: int, seed: int) -> list[Case]:
+def random_cases(count: int, seed: int, *, large: bool = False) -> list[Case]:
+    """Problems of all kinds or, if `large`, single images that are upscaled."""
     draw = random.Random(seed)
+    least, most = LARGE_MACS if large else MACS
     found: list[Case] = []
     while len(found) < count:
-        case = _random_case(draw)
+        case = _random_upscaling(draw) if large else _random_case(draw)
         out = [s * n for s, n in zip(case.scale, case.in_size, strict=True)]
         macs = case.batch * float(out[0] * out[1]) * case.channels[0] * case.channels[1] * case.kernel_size**2
-        if 1e5 < macs < LARGEST:
+        if least < macs < most:
             found.append(case)
     return found
 
@@ -31,6 +36,20 @@ def _random_case(draw: random.Random) -> Case:
         in_size=(side, draw.choice([side, side, max(8, side * 3 // 4)])),
         scale=(_random_scale(draw), _random_scale(draw)),
         training=draw.random() < 0.6,
+        kernel=draw.choice(["internal", "internal", "spline"]),
+    )
+
+
+def _random_upscaling(draw: random.Random) -> Case:
+    side = draw.choice([96, 128, 200, 256])
+    return Case(
+        "random",
+        batch=1,
+        channels=draw.choice([(16, 16), (17, 23), (32, 32), (32, 64), (64, 64), (64, 64), (128, 128)]),
+        kernel_size=draw.choice([3, 3, 3, 4, 5]),
+        in_size=(side, draw.choice([side, side * 3 // 4])),
+        scale=(draw.choice([Fraction(3, 2), draw.uniform(1, 3)]), draw.choice([Fraction(5, 4), draw.uniform(1, 3)])),
+        training=False,
         kernel=draw.choice(["internal", "internal", "spline"]),
     )
 

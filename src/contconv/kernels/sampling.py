@@ -1,7 +1,8 @@
 """A kernel sampled at the displacements of a plan: what every strategy works with."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 
 import torch
 from torch import Tensor
@@ -9,12 +10,21 @@ from torch import Tensor
 from contconv.grid import Axis
 from contconv.kernels.base import Kernel, traits
 from contconv.kernels.memory import remembered
+from contconv.kernels.product import ProductKernel, is_product, products_on_grid
 from contconv.transforms import unobserved
 
+MOST_KEPT = 2**16  # displacements of a plan
+APART = 2**10  # from so many displacements on, axes are sampled apart where they can be
 
-def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device) -> Tensor:
-    """[*phases, *taps, R] the basis at every displacement of the plan (per tap: the same for all taps of a phase)."""
+
+def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device, *, once: bool = False) -> Tensor:
+    """[*phases, *taps, R] the basis at every displacement of the plan (per tap: the same for all taps of a phase).
+
+    once: do not remember it.
+    """
     plan = tuple(axes)
+    if once:
+        return _basis(kernel, plan, device)
     return remembered(kernel, ("basis", plan, device), lambda: _basis(kernel, plan, device))
 
 
@@ -31,6 +41,8 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
         basis = kernel.basis(_window_displacements(axes, dtype, device))
         basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
         basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
+    elif is_product(kernel) and _places(axes) >= APART:
+        basis = products_on_grid([_along(kernel, axes, number, dtype, device) for number in range(len(axes))])
     else:
         basis = kernel.basis(_displacements(axes, dtype, device))
     if basis.shape[-1] != kernel.mixing.shape[-3]:
@@ -66,26 +78,56 @@ def basis_dtype(kernel: Kernel, device: torch.device) -> torch.dtype:
     return torch.promote_types(kernel.mixing.dtype, torch.float32)
 
 
-@lru_cache(maxsize=256)
+def _along(
+    kernel: ProductKernel, axes: tuple[Axis, ...], number: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The functions of one axis, in their place: [*phases, *taps, R_axis] with ones for the other axes."""
+    functions = kernel.along(_rounded_offset(axes[number], dtype, device), number)
+    return _placed(functions, number, len(axes))
+
+
+def _places(axes: tuple[Axis, ...]) -> int:
+    """Displacements of the plan: phases times taps."""
+    return math.prod(axis.phases * axis.taps for axis in axes)
+
+
+Sampled = Callable[[tuple[Axis, ...], torch.dtype, torch.device], Tensor]
+
+
+def _kept_if_small(make: Sampled) -> Sampled:
+    """`make`, whose results are kept where they are small: hundreds of large ones would fill the memory."""
+    kept = lru_cache(maxsize=256)(make)
+
+    @wraps(make)
+    def found(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        return (kept if _places(axes) <= MOST_KEPT else make)(axes, dtype, device)
+
+    return found
+
+
+@_kept_if_small
 def _displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps, D]. Never write to it."""
     with unobserved():
-        return _outer([_rounded_offset(axis, dtype) for axis in axes], len(axes)).to(device)
+        return _outer([_rounded_offset(axis, dtype, device) for axis in axes], len(axes))
 
 
-def _rounded_offset(axis: Axis, dtype: torch.dtype) -> Tensor:
+@lru_cache(maxsize=1024)
+def _rounded_offset(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[phases, taps] `axis.offset` in floats that stay on their side of the border between two taps.
 
     A tap's displacements are a half-open interval; rounding must not move one onto the open end, which is the next's.
+    Never write to it.
     """
-    offset = torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=dtype)
-    if axis.stretch == 1:
-        open_end = axis.kernel_size / 2 - 1 - torch.arange(axis.taps, dtype=dtype)
-        offset = torch.maximum(offset, torch.nextafter(open_end, open_end + 1))
-    return offset
+    with unobserved():
+        offset = torch.tensor([[float(d) for d in row] for row in axis.offset], dtype=dtype)
+        if axis.stretch == 1:
+            open_end = axis.kernel_size / 2 - 1 - torch.arange(axis.taps, dtype=dtype)
+            offset = torch.maximum(offset, torch.nextafter(open_end, open_end + 1))
+        return offset.to(device)
 
 
-@lru_cache(maxsize=256)
+@_kept_if_small
 def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, D] the grid's displacement from the centre of its window, in (-1/2, 1/2]. Never write to it."""
     with unobserved():
@@ -96,7 +138,7 @@ def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: to
         return _outer(along, len(axes)).flatten(len(axes), -2).squeeze(len(axes)).to(device, dtype)
 
 
-@lru_cache(maxsize=256)
+@_kept_if_small
 def _stretch_gain(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps] the scale where the axis is stretched, and zero outside the stretched support."""
     with unobserved():
@@ -113,7 +155,7 @@ def _outer(along: Sequence[Tensor], axes: int) -> Tensor:
 
 
 def _placed(along: Tensor, number: int, axes: int) -> Tensor:
-    """[phases, taps] -> its place in [*phases, *taps], with ones elsewhere."""
+    """[phases, taps, ...] -> its place in [*phases, *taps, ...], with ones elsewhere."""
     shape = [1] * (2 * axes)
-    shape[number], shape[axes + number] = along.shape
-    return along.reshape(shape)
+    shape[number], shape[axes + number], *rest = along.shape
+    return along.reshape(*shape, *rest)

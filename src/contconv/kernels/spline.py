@@ -7,13 +7,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
+from contconv.kernels.product import ProductKernel
 from contconv.size import exact_size
 from contconv.transforms import unobserved
 
 
-class SplineKernel(LearnedKernel):
+class SplineKernel(ProductKernel):
     """W(d) = sum over control points c of c * prod over axes of beta3(d - x_c), beta3 the centred cubic B-spline.
 
     The control points of an axis sit at the displacements (K-1)/2, ..., -(K-1)/2 of the K neighbours of a grid point in
@@ -83,9 +83,10 @@ class SplineKernel(LearnedKernel):
         if taps.shape != wanted:
             raise ValueError(f"taps must be {list(wanted)} (out channels, in channels, sizes), got {list(taps.shape)}")
         control = taps.detach().double()
-        for axis, size in enumerate(self.kernel_size, start=2):
-            collocation = self.along(control_points(size), size).to(taps.device)  # [tap, control point]
-            control = torch.tensordot(control, torch.linalg.inv(collocation), dims=([axis], [1])).movedim(-1, axis)
+        for axis, size in enumerate(self.kernel_size):
+            collocation = self.along(control_points(size), axis).to(taps.device)  # [tap, control point]
+            inverse = torch.linalg.inv(collocation)
+            control = torch.tensordot(control, inverse, dims=([2 + axis], [1])).movedim(-1, 2 + axis)
         with torch.no_grad():
             self.mixing.copy_(control.flatten(2).movedim(-1, 0))
 
@@ -93,22 +94,16 @@ class SplineKernel(LearnedKernel):
         """Independent control points; the mean over the support of the weights' variance is the convolution's."""
         assert isinstance(self.kernel_size, tuple)
         variance = initial_variance(self.init, self.in_channels, self.out_channels, self.kernel_size, self.groups)
-        for size in self.kernel_size:
+        for axis, size in enumerate(self.kernel_size):
             d = (torch.arange(64 * size, dtype=torch.float64, device="cpu") + 0.5) / 64 - size / 2
-            variance /= self.along(d, size).square().sum(-1).mean().item()
+            variance /= self.along(d, axis).square().sum(-1).mean().item()
         with torch.no_grad():
             self.mixing.normal_(std=variance**0.5)
 
-    def basis(self, d: Tensor) -> Tensor:
-        """[..., D] -> [..., R]: the products over the axes, row-major."""
-        assert isinstance(self.kernel_size, tuple)
-        product = d.new_ones(*d.shape[:-1], 1)
-        for axis, size in enumerate(self.kernel_size):
-            product = (product[..., :, None] * self.along(d[..., axis], size)[..., None, :]).flatten(-2)
-        return product
-
-    def along(self, d: Tensor, size: int) -> Tensor:
+    def along(self, d: Tensor, axis: int) -> Tensor:
         """[...] -> [..., control points]: the basis of one axis."""
+        assert isinstance(self.kernel_size, tuple)
+        size = self.kernel_size[axis]
         points = control_points_on(size, self.density, d.dtype, d.device)
         rest = (d[..., None] - points) * (self.density or 1)
         basis = beta3(rest)

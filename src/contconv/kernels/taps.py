@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
+from contconv.kernels.product import ProductKernel
 from contconv.size import Size, exact_sizes
 
 INTERPOLATIONS = ("spline", "nearest")
 POLE = math.sqrt(3) - 2  # from one pixel to the next, the cardinal spline changes by this factor
 
 
-class TapKernel(LearnedKernel):
+class TapKernel(ProductKernel):
     """W(d) = sum over taps j of weight_j * prod over axes of eta(density * d - dilation * x_j), x_j = (k-1)/2 - j.
 
     eta is the cubic spline that is 1 at 0 and 0 at every other integer ("spline"), or 1 on the pixel around 0
@@ -81,14 +81,7 @@ class TapKernel(LearnedKernel):
         """[R, Cout, Cin/groups]."""
         return self.weight.flatten(2).permute(2, 0, 1)
 
-    def basis(self, d: Tensor) -> Tensor:
-        """[..., D] -> [..., R]: the products over the axes, row-major."""
-        product = d.new_ones(*d.shape[:-1], 1)
-        for axis in range(len(self.taps)):
-            product = (product[..., :, None] * self._along(d[..., axis], axis)[..., None, :]).flatten(-2)
-        return product
-
-    def _along(self, d: Tensor, axis: int) -> Tensor:
+    def along(self, d: Tensor, axis: int) -> Tensor:
         """[...] -> [..., k]: the basis of one axis."""
         count, density, size = self.taps[axis], self.density[axis], self.kernel_size[axis]  # type: ignore[index]
         place = self.dilation[axis] * ((count - 1) / 2 - torch.arange(count, dtype=d.dtype, device=d.device))

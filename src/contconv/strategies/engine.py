@@ -8,13 +8,19 @@ from torch import Tensor
 from contconv import native
 from contconv.grid import Axis, phase_index, sources
 from contconv.kernels import Kernel
+from contconv.kernels.memory import MOST_BYTES
 from contconv.kernels.sampling import sampled_basis, sampled_weights
 from contconv.native import ops
+from contconv.strategies.blocks import block
 from contconv.strategies.problem import Problem
 from contconv.transforms import unobserved
 
 # Filters of up to this size in all are made by PyTorch before the call; larger ones in cache, inside the kernel.
 FILTER_BYTES = 2**20
+
+# A basis that is too large to be remembered is made in pieces of this size, which stay in the cache, and whose memory
+# is used again and again.
+PIECE_BYTES = 8 * 2**20
 
 CPU = torch.device("cpu")
 
@@ -35,23 +41,64 @@ def why_not_native(problem: Problem) -> list[str]:
 
 def native_conv(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str) -> Tensor:
     """x: [N, Cin, *in] -> [N, Cout, *out] (channels last in memory) by one of `native.ops.ALGORITHMS`."""
-    ones = (1,) * (3 - len(problem.axes))
-    pixels = x.movedim(1, -1).reshape(problem.batch, *ones, *problem.in_size, problem.in_channels)
+    pixels = x.movedim(1, -1).reshape(problem.batch, *_ones(problem), *problem.in_size, problem.in_channels)
+    rows = _rows_at_once(problem, algorithm)
+    if rows == problem.axes[0].out_size:
+        y = _convolved(pixels, kernel, bias, problem, algorithm)
+    else:
+        y = x.new_empty(problem.batch, *problem.out_size, problem.out_channels)
+        for start in range(0, problem.axes[0].out_size, rows):
+            part = block(problem, problem.batch, start, start + rows)
+            y[:, start : start + rows] = _convolved(pixels, kernel, bias, part, algorithm, once=True)
+    return y.movedim(-1, 1)
+
+
+def _convolved(
+    pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str, *, once: bool = False
+) -> Tensor:
+    """[N, *in, Cin], with three axes -> [N, *out, Cout], with the problem's axes."""
     weights, mixing = (
-        _filters(kernel, problem) if algorithm == "filters" and _few(problem) else _basis_and_mixing(kernel, problem)
+        _filters(kernel, problem)
+        if algorithm == "filters" and _few(problem)
+        else _basis_and_mixing(kernel, problem, once)
     )
+    ones = _ones(problem)
     phases = ones + tuple(axis.phases for axis in problem.axes)
     weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
     tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
     y = ops.convolve(pixels, tables, weights, mixing, bias, groups=problem.groups, algorithm=algorithm)
-    return y.reshape(problem.batch, *problem.out_size, problem.out_channels).movedim(-1, 1)
+    return y.reshape(problem.batch, *problem.out_size, problem.out_channels)
+
+
+def _ones(problem: Problem) -> tuple[int, ...]:
+    """The axes that the native kernel has and the problem has not."""
+    return (1,) * (3 - len(problem.axes))
+
+
+def _rows_at_once(problem: Problem, algorithm: str) -> int:
+    """All output rows or, without gradients, so many that a basis too large to be remembered is made piece by piece."""
+    rows = problem.axes[0].out_size
+    if problem.training or _basis_bytes(problem) <= MOST_BYTES or (algorithm == "filters" and _few(problem)):
+        return rows
+    return max(1, PIECE_BYTES * rows // _basis_bytes(problem))
+
+
+def _basis_bytes(problem: Problem) -> int:
+    return 4 * problem.phases * problem.taps * problem.basis_functions
 
 
 def native_bytes(problem: Problem, algorithm: str) -> int:
     """What a call of the native kernel needs beyond input, output and parameters."""
-    basis = problem.phases * problem.taps * problem.basis_functions
     filters = problem.phases if algorithm == "filters" and _few(problem) else torch.get_num_threads()
-    return 4 * (basis + 2 * filters * problem.taps * problem.weights)
+    basis, height = _basis_bytes(problem), problem.axes[0].out_size
+    piece = -(-basis * _rows_at_once(problem, algorithm) // height) if height else basis
+    return piece + 8 * filters * problem.taps * problem.weights
+
+
+def sampled_anew(problem: Problem, algorithm: str) -> int:
+    """Numbers of the basis that every call without gradients makes again, because they are too many to be kept."""
+    is_kept = _rows_at_once(problem, algorithm) == problem.axes[0].out_size
+    return 0 if is_kept else problem.phases * problem.taps * problem.basis_functions
 
 
 def lane_waste(channels: int) -> float:
@@ -72,8 +119,8 @@ def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:
     return sampled_weights(kernel, problem.axes, problem.device).float(), None
 
 
-def _basis_and_mixing(kernel: Kernel, problem: Problem) -> tuple[Tensor, Tensor]:
-    return sampled_basis(kernel, problem.axes, problem.device).float(), kernel.mixing.float()
+def _basis_and_mixing(kernel: Kernel, problem: Problem, once: bool) -> tuple[Tensor, Tensor]:
+    return sampled_basis(kernel, problem.axes, problem.device, once=once).float(), kernel.mixing.float()
 
 
 @lru_cache(maxsize=1024)

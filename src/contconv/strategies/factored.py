@@ -16,7 +16,7 @@ from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
-from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
+from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import extracted_neighbours
 
@@ -62,6 +62,8 @@ class Factored:
         if self._native(problem):
             counts["spread"] *= lane_waste(channels)
             counts["mixed"] *= lane_waste(problem.out_channels)
+            if not problem.training:
+                counts["sampled"] = sampled_anew(problem, self._algorithm(problem))
         else:
             gathered = problem.batch * problem.outputs * problem.taps * channels
             counts["gathered"] = gathered if at_output else gathered * problem.basis_functions

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_weights
-from contconv.strategies.engine import lane_waste, native_bytes, native_conv, why_not_native
+from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.interleaved_conv import interleaved_conv, waste
 from contconv.strategies.phase_conv import phase_conv, rows_of_a_class
 from contconv.strategies.problem import Cost, Problem, biased
@@ -65,6 +65,8 @@ class Phases:
             # Lanes are output channels, but for the gradient of x: a third of the training.
             counts["macs"] *= (2 * along_output + along_input) / 3 if problem.training else along_output
             counts["generated"] *= along_output
+            if not problem.training:
+                counts["sampled"] = sampled_anew(problem, "filters")
         elif waste(problem) <= MOST_WASTE:
             counts["macs"] *= waste(problem)
         else:

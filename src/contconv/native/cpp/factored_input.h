@@ -170,14 +170,15 @@ class FactoredInput {
   // Panels of u under the taps of a run that are not padding, and where their values of the basis begin.
   int64_t taps_of_run(int64_t run) const {
     const int me = omp_get_thread_num();
-    const int64_t *slots = slots_of(me), k2 = g.axis[2].taps;
-    int64_t count = 0, *offset = offsets_of(me);
+    const int64_t *slots = slots_of(me), *column = strips.slot.data() + run * g.axis[2].taps;
+    int64_t count = 0, basis = 0, *offset = offsets_of(me);
     const float** panel = pointers.of(me);
-    for (int64_t t = 0; t < g.taps; ++t) {
-      const int64_t slot = slots[t / k2], column = strips.slot[run * k2 + t % k2];
-      if (slot < 0 || column < 0) continue;
-      offset[count] = t * g.p.rank;
-      panel[count++] = u_at(me, slot, column);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = 0; k < g.axis[2].taps; ++k, basis += g.p.rank) {
+        if (slots[row] < 0 || column[k] < 0) continue;
+        offset[count] = basis;
+        panel[count++] = u_at(me, slots[row], column[k]);
+      }
     }
     return count;
   }
@@ -185,15 +186,17 @@ class FactoredInput {
   // y[a patch, lanes of the panel] = bias + sum over taps and r of basis * u, kRows pixels at a time
   void write_patch(int64_t image, const Panel& panel, const int64_t* low, const int64_t* high, int64_t taps) const {
     const float** basis = pointers.of(omp_get_thread_num()) + most(g.axis[2].in, g.taps);
-    const int64_t channel = panel.group * g.group_out + panel.first;
+    const int64_t channel = panel.group * g.group_out + panel.first, class_size = g.taps * g.p.rank;
     float* to[kRows];
     int64_t filled = 0;
     for (int64_t o0 = low[0]; o0 < high[0]; ++o0) {
       for (int64_t o1 = low[1]; o1 < high[1]; ++o1) {
+        const int64_t line = ((image * g.axis[0].out + o0) * g.axis[1].out + o1) * g.axis[2].out;
+        const float* row_basis = in.weights + g.first_class_of(o0, o1) * class_size;
         for (int64_t o2 = low[2]; o2 < high[2]; ++o2) {
-          const int64_t pixel = (o0 * g.axis[1].out + o1) * g.axis[2].out + o2;
-          basis[filled] = in.weights + g.class_of(o0, o1, o2) * g.taps * g.p.rank;
-          to[filled++] = y + (image * g.out_pixels + pixel) * g.p.out_channels + channel;
+          basis[filled] = row_basis + g.axis[2].phase(o2) * class_size;
+          to[filled] = y + (line + o2) * g.p.out_channels + channel;
+          expect_write(to[filled++]);
           if (filled == kRows) write_tile(panel, taps, basis, to, filled), filled = 0;
         }
       }

@@ -86,9 +86,11 @@ class Geometry {
   // Threads for a loop of so many elementary operations: to wake others for a little work costs more than the work.
   int team(int64_t operations) const { return operations < kWorthSharing ? 1 : static_cast<int>(p.threads); }
 
-  int64_t class_of(int64_t o0, int64_t o1, int64_t o2) const {
-    return (axis[0].phase(o0) * axis[1].phases + axis[1].phase(o1)) * axis[2].phases + axis[2].phase(o2);
+  // The first of the classes of a row of outputs: the others differ by their phase along the last axis.
+  int64_t first_class_of(int64_t o0, int64_t o1) const {
+    return (axis[0].phase(o0) * axis[1].phases + axis[1].phase(o1)) * axis[2].phases;
   }
+  int64_t class_of(int64_t o0, int64_t o1, int64_t o2) const { return first_class_of(o0, o1) + axis[2].phase(o2); }
 
   const ContconvProblem& p;
   Axis axis[3];

@@ -37,6 +37,9 @@ typedef float UnalignedVec __attribute__((vector_size(kLanes * sizeof(float)), a
 
 inline Vec load(const float* from) { return *reinterpret_cast<const UnalignedVec*>(from); }
 inline void store(float* to, Vec v) { *reinterpret_cast<UnalignedVec*>(to) = v; }
+// Asks for the cache line of something that is written after the sums that are begun now: stores wait for their lines in
+// order, and those of a large output come from memory.
+inline void expect_write(float* to) { __builtin_prefetch(to, 1); }
 inline Vec broadcast(float v) { return v - Vec{}; }  // v - 0 is v for every v, so no subtraction is left of it
 
 #if defined(__AVX512F__)

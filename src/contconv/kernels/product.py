@@ -1,0 +1,49 @@
+"""Kernels whose basis functions are products of one function along each axis: on a grid, axes can be sampled apart."""
+
+import math
+from collections.abc import Sequence
+from typing import TypeGuard
+
+from torch import Tensor
+
+from contconv.kernels.base import Kernel, LearnedKernel
+
+
+class ProductKernel(LearnedKernel):
+    """The basis is all products of one function from each axis, the last axis innermost."""
+
+    def along(self, d: Tensor, axis: int) -> Tensor:
+        """[...] -> [..., functions of the axis]."""
+        raise NotImplementedError
+
+    def basis(self, d: Tensor) -> Tensor:
+        """[..., D] -> [..., R]."""
+        return products([self.along(d[..., axis], axis) for axis in range(d.shape[-1])])
+
+
+def products(along: Sequence[Tensor]) -> Tensor:
+    """One [..., R_axis] for each axis -> [..., R]: all products of one function of each.
+
+    >>> products([torch.tensor([1.0, 2.0]), torch.tensor([1.0, 10.0, 100.0])])
+    tensor([  1.,  10., 100.,   2.,  20., 200.])
+    """
+    product, *rest = along
+    for functions in rest:
+        product = (product[..., :, None] * functions[..., None, :]).flatten(-2)
+    return product
+
+
+def products_on_grid(along: Sequence[Tensor]) -> Tensor:
+    """The same for small tensors that broadcast to a large one: one long loop over R serves many short ones."""
+    counts = [functions.shape[-1] for functions in along]
+    spread = []
+    for axis, functions in enumerate(along):
+        before, after = math.prod(counts[:axis]), math.prod(counts[axis + 1 :])
+        repeated = functions[..., None, :, None].expand(*functions.shape[:-1], before, counts[axis], after)
+        spread.append(repeated.flatten(-3))
+    return math.prod(spread[1:], start=spread[0])
+
+
+def is_product(kernel: Kernel) -> TypeGuard[ProductKernel]:
+    """Whether the basis is what `ProductKernel` says; a subclass, or somebody's patch, may make it another."""
+    return isinstance(kernel, ProductKernel) and getattr(kernel.basis, "__func__", None) is ProductKernel.basis
