@@ -32,7 +32,7 @@ def images(folder: Path) -> tuple[Images, Images]:
     return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
 
 
-def config(epochs: int, network: Network = TINY, diffusion: float = 0.0, **changes) -> Config:
+def config(epochs: int, network: Network = TINY, diffusion: tuple[float, ...] = (), **changes) -> Config:
     """Ten steps of eight images an epoch."""
     short = recipe("short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, diffusion=diffusion)
     return Config(network, short, **changes)

@@ -8,9 +8,7 @@ from safetensors.torch import load_file
 from synthetic import run
 from torch import nn
 
-from contconv.cifar.diffusion import Filters, filters_of
-from contconv.cifar.recipe import SHORT, recipe
-from contconv.cifar.training import diffusing
+from contconv.cifar.diffusion import Filters, diffusing, filters_of
 from contconv.kernels import SplineKernel, TapKernel
 from contconv.models import CCNet, ConvNet
 from contconv.modules import ContinuousConv2d
@@ -75,19 +73,22 @@ def roughness(out):
 
 
 def test_training_with_it_makes_smoother_filters(data, tmp_path):
-    for name, diffusion in {"rough": 0.0, "smooth": 2.0, "smoother": 8.0}.items():
+    for name, diffusion in {"rough": (), "smooth": (2.0,), "smoother": (8.0,)}.items():
         run(tmp_path / name, epochs=2, diffusion=diffusion)
     rough, smooth, smoother = (roughness(tmp_path / name) for name in ("rough", "smooth", "smoother"))
     assert smoother < 0.8 * smooth < 0.8 * 0.8 * rough
 
 
-def test_the_last_layers_alone_may_diffuse():
+def test_every_layer_may_have_a_rate_of_its_own():
     model = CCNet(TapKernel, width=4, hidden=8)
-    short = recipe("short", "ccnet", diffusion=1.0, diffused_layers=3)
-    assert [filters.parameter for filters in diffusing(short, model)] == [c.kernel.weight for c in model.convs[-3:]]
-    assert diffusing(SHORT, model) == []
-    with pytest.raises(ValueError, match="diffused_layers must be at most the network's 8 convolutional layers, got 9"):
-        diffusing(recipe("short", "ccnet", diffusion=1.0, diffused_layers=9), model)
-    for wrong in ({"diffused_layers": 2}, {"diffused_layers": 0, "diffusion": 1.0}):
-        with pytest.raises(ValueError, match="diffused_layers must be at least 1, with diffusion above 0, got"):
-            recipe("short", "ccnet", **wrong)
+    weights = [conv.kernel.weight for conv in model.convs]
+    assert [(id(filters.parameter), rate) for filters, rate in diffusing(model, (0.5,))] == [
+        (id(w), 0.5) for w in weights
+    ]
+    some = diffusing(model, (0, 0, 0, 0, 0, 0.5, 1, 2))
+    assert [(id(filters.parameter), rate) for filters, rate in some] == [
+        (id(w), rate) for w, rate in zip(weights[5:], (0.5, 1, 2), strict=True)
+    ]
+    assert diffusing(model, ()) == diffusing(CCNet(width=4, hidden=8), (0.0,)) == []
+    with pytest.raises(ValueError, match=r"diffusion must be one number, or 8, one for each .* got 3"):
+        diffusing(model, (1, 1, 1))

@@ -113,7 +113,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights(data, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "what", [{"network": TINY}, {"network": CONVNET}, {"diffusion": 2.0}], ids=["ccnet", "convnet", "diffusion"]
+    "what", [{"network": TINY}, {"network": CONVNET}, {"diffusion": (2.0,)}], ids=["ccnet", "convnet", "diffusion"]
 )
 def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, what):
     run(tmp_path / "whole", epochs=3, **what)
@@ -341,7 +341,7 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"batch": -1}, "batch must be at least 1, got -1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
-        ({"diffusion": float("nan")}, "diffusion must be at least 0, got nan"),
+        ({"diffusion": (1.0, float("nan"))}, "diffusion must be at least 0, got 1, nan"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),
     ],
 )

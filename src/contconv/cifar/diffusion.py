@@ -4,6 +4,7 @@ Diffusion is to the slope of a filter what weight decay is to its size. Weight d
 diffusion down that of the differences between neighbours: a constant filter stays, one that alternates fades first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,3 +70,16 @@ def filters_of(model: nn.Module) -> list[Filters]:
                 f"diffusion is for kernels made of taps or of control points (taps, spline), got {name} with {kernel!r}"
             )
     return found
+
+
+def diffusing(model: nn.Module, rates: Sequence[float]) -> list[tuple[Filters, float]]:
+    """The filters that level out, and how fast: `rates` has one number for all layers, one for each, or none."""
+    if not any(rates):
+        return []
+    found = filters_of(model)
+    if len(rates) not in (1, len(found)):
+        raise ValueError(
+            f"diffusion must be one number, or {len(found)}, one for each convolutional layer; got {len(rates)}"
+        )
+    each = rates if len(rates) > 1 else [*rates] * len(found)
+    return [(filters, rate) for filters, rate in zip(found, each, strict=True) if rate > 0]

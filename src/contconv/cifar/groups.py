@@ -100,11 +100,9 @@ def label(evaluation: Record) -> str:
         unusual.append(f"{network['padding_mode']} padding")
     if network["model"] == "ccnet" and not config.get("random_scales", True):
         unusual.append("fixed scales")
-    recipe = config.get("recipe", {})
-    if recipe.get("diffusion"):
-        last = recipe.get("diffused_layers")
-        where = "" if last is None else " at last" if last == 1 else f" in the last {last}"
-        unusual.append(f"diffusion {recipe['diffusion']:g}{where}")
+    diffusion = config.get("recipe", {}).get("diffusion", [])
+    if any(diffusion):
+        unusual.append("diffusion " + "-".join(f"{rate:g}" for rate in diffusion))
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")
 
 

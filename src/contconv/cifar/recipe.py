@@ -36,10 +36,9 @@ class Recipe:
     label_smoothing: float = 0.0
     filter_rate: float | None = None
     """The peak for the filters of convolutions, which then move by Muon and the rest by Adam; None is Adam for all."""
-    diffusion: float = 0.0
-    """How fast filters level out, per unit of their learning rate, as weight decay is how fast they shrink."""
-    diffused_layers: int | None = None
-    """Of how many of the last convolutional layers the filters do; None is all."""
+    diffusion: tuple[float, ...] = ()
+    """How fast filters level out, per unit of their learning rate, as weight decay is how fast they shrink: one number
+    for all convolutional layers, or one for each."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -47,16 +46,12 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not (0 < self.learning_rate < math.inf):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        for name in ("weight_decay", "diffusion"):
-            if not (0 <= getattr(self, name) < math.inf):
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not (0 <= self.weight_decay < math.inf):
+            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if not all(0 <= rate < math.inf for rate in self.diffusion):
+            raise ValueError(f"diffusion must be at least 0, got {', '.join(f'{rate:g}' for rate in self.diffusion)}")
         if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
             raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
-        if self.diffused_layers is not None and not (self.diffused_layers >= 1 and self.diffusion > 0):
-            raise ValueError(
-                f"diffused_layers must be at least 1, with diffusion above 0, got {self.diffused_layers} with "
-                f"diffusion {self.diffusion:g}"
-            )
         for name in ("label_smoothing", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
@@ -78,7 +73,7 @@ PAPER = {
 PAPER["blurpool"] = PAPER["convnet"]
 
 
-def recipe(name: RecipeName, model: str, **changes: float | None) -> Recipe:
+def recipe(name: RecipeName, model: str, **changes: float | tuple[float, ...] | None) -> Recipe:
     """The recipe of that name for a model, with those changes that are not None."""
     chosen = SHORT if name == "short" else PAPER[model]
     return replace(chosen, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
@@ -147,7 +142,7 @@ def completed_config(config: dict[str, Any]) -> dict[str, Any]:
     """A config that was written to a file, as this version writes it: what an older one did not know has its default.
 
     >>> completed_config({"recipe": {"epochs": 10}})["recipe"]["diffusion"]
-    0.0
+    []
     """
     parts = dict(config)
     if "network" in parts:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.cifar import augment, checkpoint, draws, folder
 from contconv.cifar.data import Images
-from contconv.cifar.diffusion import Filters, filters_of
+from contconv.cifar.diffusion import diffusing
 from contconv.cifar.interrupt import Interrupt
 from contconv.cifar.log import EPOCHS, Log, rows
-from contconv.cifar.recipe import Config, Recipe, learning_rate, optimizers
+from contconv.cifar.recipe import Config, learning_rate, optimizers
 from contconv.experiments.progress import Bar
 from contconv.experiments.record import machine, plain, versions
 from contconv.models.networks import build, save_weights
@@ -101,7 +101,7 @@ class Run:
             model = build(config.network)
         if config.init is not None and not (out / checkpoint.NAME).exists():
             begin(model, config.init)
-        self.diffusing = diffusing(config.recipe, model)
+        self.diffusing = diffusing(model, config.recipe.diffusion)
         chosen = optimizers(config.recipe, model)
         self.net, *self.optimizers = fabric.setup(model, *chosen)
         self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
@@ -132,8 +132,8 @@ class Run:
         self.fabric.backward(loss)
         for optimizer in self.optimizers:
             optimizer.step()
-        for filters in self.diffusing:
-            filters.diffuse(rate * recipe.filter_share * recipe.diffusion)
+        for filters, diffusion in self.diffusing:
+            filters.diffuse(rate * recipe.filter_share * diffusion)
         right = (logits.detach().argmax(1) == labels).double().mean()
         state.sums += torch.stack([loss.detach().double(), right, torch.ones_like(right)])
         state.step += 1
@@ -256,19 +256,6 @@ class Run:
             folder.write(self.out / folder.RESULT, result)
         self.fabric.barrier()
         return result
-
-
-def diffusing(recipe: Recipe, model: nn.Module) -> list[Filters]:
-    """The filters that level out while they learn."""
-    if not recipe.diffusion:
-        return []
-    found = filters_of(model)
-    count = len(found) if recipe.diffused_layers is None else recipe.diffused_layers
-    if count > len(found):
-        raise ValueError(
-            f"diffused_layers must be at most the network's {len(found)} convolutional layers, got {count}"
-        )
-    return found[len(found) - count :]
 
 
 def scales_of(config: Config, step: int) -> Scales | None:

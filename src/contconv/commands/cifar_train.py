@@ -44,10 +44,9 @@ class Train:
     filter_rate: float | None = None
     """Of filters, by Muon; learning_rate is the rest's."""
     weight_decay: float | None = None
-    diffusion: float | None = None
-    """How fast filters level out from tap to tap, as weight_decay is how fast they shrink; smooth ones alias less."""
-    diffused_layers: int | None = None
-    """Of how many of the last layers; all by default."""
+    diffusion: tuple[float, ...] | None = None
+    """How fast filters level out from tap to tap, as weight_decay is how fast they shrink; smooth ones alias less. One
+    number, or one for each layer."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
@@ -86,7 +85,6 @@ def config_of(command: Train) -> Config:
             filter_rate=command.filter_rate,
             weight_decay=command.weight_decay,
             diffusion=command.diffusion,
-            diffused_layers=command.diffused_layers,
             label_smoothing=command.label_smoothing,
         ),
         seed=command.seed,
