@@ -52,7 +52,7 @@ def measured(case: Case, rounds: int, budget: float, tables: bool) -> dict[str, 
     layer = contenders["ours"][0][0]
     return {
         "case": case.name,
-        "strategy": contconv.explain(layer, x).strategy,
+        "strategy": strategy_of(layer, x, case),
         "seconds": seconds,
         "ratio": {name: value / seconds["conv"] for name, value in seconds.items() if name != "conv"},
         "peak_bytes": {name: peak_bytes(calls[name]) for name in ("conv", "ours")},
@@ -86,6 +86,12 @@ def line(row: dict, columns: list[str]) -> str:
     ]
     paper = (row["paper"] or {}).get("discrete convs")
     return " ".join([*cells, _cell(paper)])
+
+
+def strategy_of(layer: contconv.ContinuousConv2d, x: torch.Tensor, case: Case) -> str:
+    """What the layer picks where it is timed: training and inference need not agree."""
+    with torch.set_grad_enabled(case.training):
+        return contconv.explain(layer, x).strategy
 
 
 def _cell(value: float | None) -> str:

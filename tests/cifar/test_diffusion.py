@@ -9,6 +9,8 @@ from synthetic import run
 from torch import nn
 
 from contconv.cifar.diffusion import Filters, diffusing, filters_of
+from contconv.cifar.recipe import SHORT, recipe
+from contconv.cli import main
 from contconv.kernels import SplineKernel, TapKernel
 from contconv.models import CCNet, ConvNet
 from contconv.modules import ContinuousConv2d
@@ -35,7 +37,7 @@ def test_taps_obey_the_heat_equation(points):
 @pytest.mark.parametrize("density", [None, 2])
 def test_control_points_obey_it_too_in_pixels(density):
     layer = ContinuousConv2d(2, 3, (3, 4), kernel=SplineKernel(2, 3, (3, 4), density=density))
-    (filters,) = filters_of(layer)
+    filters = filters_of(layer, "layer")
     mixing = layer.kernel.mixing
     points = [n * (density or 1) + (0 if density is None else 3) for n in (3, 4)]
     assert list(filters.points) == points
@@ -54,15 +56,31 @@ def test_what_alternates_fades_and_what_is_constant_stays():
     assert torch.allclose(constant, torch.ones(1), atol=1e-5)
 
 
+def test_taps_that_are_closer_diffuse_faster():
+    layer = ContinuousConv2d(2, 3, (3, 5), kernel=TapKernel(2, 3, (5, 5), density=2, dilation=(1, 2)))
+    weight = layer.kernel.weight
+    wanted = stepped(stepped(weight.detach(), 0.05 * 4, 2), 0.05, 3)
+    filters_of(layer, "layer").diffuse(0.05)
+    assert torch.allclose(weight.double(), wanted, atol=1e-3)
+
+
 def test_all_filters_of_a_network_are_found_once():
     for model in (ConvNet(width=4, hidden=8), CCNet("spline", width=4, hidden=8)):
-        assert len({id(filters.parameter) for filters in filters_of(model)}) == 8
-        assert len(filters_of(model)) == 8
+        assert len({id(filters.parameter) for filters, _ in diffusing(model, (1.0,))}) == 8
 
 
-def test_kernels_without_points_are_refused():
+def test_kernels_without_points_are_refused_where_they_would_diffuse():
+    model = CCNet("internal-per-tap", last_kernel="spline", width=4, hidden=8)
     with pytest.raises(ValueError, match=r"diffusion is for kernels made of taps or of control points .* got convs.0 "):
-        filters_of(CCNet("internal-per-tap", width=4, hidden=8))
+        diffusing(model, (1.0,))
+    assert len(diffusing(model, (0, 0, 0, 0, 0, 0, 0, 1))) == 1
+    arguments = ["cifar", "train", "--data", "none", "--out", "none", "--diffusion", "0.1"]
+    assert main(arguments) == 2  # before data are looked for
+
+
+def test_rates_that_train_alike_are_one_config():
+    assert recipe("short", "ccnet", diffusion=(0.0,)) == recipe("short", "ccnet", diffusion=(0.0,) * 8) == SHORT
+    assert recipe("short", "ccnet", diffusion=(0.1,) * 8).diffusion == (0.1,)
 
 
 def roughness(out):
@@ -89,6 +107,6 @@ def test_every_layer_may_have_a_rate_of_its_own():
     assert [(id(filters.parameter), rate) for filters, rate in some] == [
         (id(w), rate) for w, rate in zip(weights[5:], (0.5, 1, 2), strict=True)
     ]
-    assert diffusing(model, ()) == diffusing(CCNet(width=4, hidden=8), (0.0,)) == []
+    assert diffusing(model, ()) == []
     with pytest.raises(ValueError, match=r"diffusion must be one number, or 8, one for each .* got 3"):
         diffusing(model, (1, 1, 1))

@@ -91,18 +91,17 @@ def key(evaluation: Record) -> str:
 
 def label(evaluation: Record) -> str:
     """A short name: the network, its kernel, and what is unusual about it."""
-    network, config = evaluation["network"], evaluation["config"] or {}
+    network, config = evaluation["network"], completed_config(evaluation["config"] or {"recipe": {}})
     unusual = [network["kernel"] or "internal-per-tap"] if network["model"] == "ccnet" else []
     if network.get("last_kernel"):
         last = network.get("last_layers", 1)
         unusual.append(f"{network['last_kernel']} " + ("at last" if last == 1 else f"in the last {last}"))
     if network["padding_mode"] != "zeros":
         unusual.append(f"{network['padding_mode']} padding")
-    if network["model"] == "ccnet" and not config.get("random_scales", True):
+    if network["model"] == "ccnet" and not config["random_scales"]:
         unusual.append("fixed scales")
-    diffusion = config.get("recipe", {}).get("diffusion", [])
-    if any(diffusion):
-        unusual.append("diffusion " + "-".join(f"{rate:g}" for rate in diffusion))
+    if config["recipe"]["diffusion"]:
+        unusual.append("diffusion " + "-".join(f"{rate:g}" for rate in config["recipe"]["diffusion"]))
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")
 
 

@@ -16,6 +16,17 @@ RecipeName = Literal["short", "paper"]
 START = 25  # one-cycle begins at a 25th of its peak
 
 
+def shortest(rates: tuple[float, ...]) -> tuple[float, ...]:
+    """Nothing where all are zero, one where all are equal.
+
+    >>> shortest((0.0, 0.0)), shortest((1.0, 1.0)), shortest((0.0, 1.0))
+    ((), (1.0,), (0.0, 1.0))
+    """
+    if not any(rates):
+        return ()
+    return rates[:1] if len(set(rates)) == 1 else rates
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Optimizer, schedule and loss."""
@@ -49,7 +60,9 @@ class Recipe:
         if not (0 <= self.weight_decay < math.inf):
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
         if not all(0 <= rate < math.inf for rate in self.diffusion):
-            raise ValueError(f"diffusion must be at least 0, got {', '.join(f'{rate:g}' for rate in self.diffusion)}")
+            given = ", ".join(f"{rate:g}" for rate in self.diffusion)
+            raise ValueError(f"diffusion must be numbers of at least 0, got {given}")
+        object.__setattr__(self, "diffusion", shortest(self.diffusion))  # what trains alike is the same recipe
         if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
             raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
         for name in ("label_smoothing", "warmup"):
@@ -62,7 +75,6 @@ class Recipe:
         return 1.0 if self.filter_rate is None else self.filter_rate / self.learning_rate
 
 
-RECIPE_DEFAULTS = {field.name: field.default for field in fields(Recipe) if field.default is not MISSING}
 SHORT = Recipe(10, 128, 1e-3, "one-cycle", weight_decay=0.05, decoupled=True, warmup=0.2, filter_rate=0.02)
 
 # The appendix: CCNet at 5e-4, by 10 less from epochs 200 and 300 of 400 on; ConvNet at 1e-3, from 150 and 250 on.
@@ -144,9 +156,14 @@ def completed_config(config: dict[str, Any]) -> dict[str, Any]:
     >>> completed_config({"recipe": {"epochs": 10}})["recipe"]["diffusion"]
     []
     """
-    parts = dict(config)
-    if "network" in parts:
-        parts["network"] = completed(parts["network"])
-    if "recipe" in parts:
-        parts["recipe"] = {**plain(RECIPE_DEFAULTS), **parts["recipe"]}
-    return parts
+    whole = {**config, **{name: value for name, value in plain(defaults(Config)).items() if name not in config}}
+    if "network" in whole:
+        whole["network"] = completed(whole["network"])
+    if "recipe" in whole:
+        whole["recipe"] = {**plain(defaults(Recipe)), **whole["recipe"]}
+    return whole
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """Of a dataclass, those fields that have one."""
+    return {field.name: field.default for field in fields(kind) if field.default is not MISSING}

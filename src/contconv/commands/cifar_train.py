@@ -4,16 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 
 from contconv.cifar import folder
 from contconv.cifar.data import read
+from contconv.cifar.diffusion import diffusing
 from contconv.cifar.download import download
 from contconv.cifar.fabrics import Devices, launched
 from contconv.cifar.recipe import Config, RecipeName, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.architecture import PaddingMode
-from contconv.models.networks import ModelName, Network
+from contconv.models.networks import ModelName, Network, build
 from contconv.models.starting import start
 
 
@@ -100,6 +102,8 @@ def config_of(command: Train) -> Config:
 def obey(command: Train) -> int:
     """Everything that can be refused is refused before processes are started."""
     config = config_of(command)
+    with torch.random.fork_rng(devices=[]):
+        diffusing(build(config.network), config.recipe.diffusion)
     folder.check(command.out, config)
     if command.download:
         download(command.data)

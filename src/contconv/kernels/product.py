@@ -18,6 +18,9 @@ class ProductKernel(LearnedKernel):
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]."""
+        assert isinstance(self.kernel_size, tuple)
+        if d.shape[-1] != len(self.kernel_size):
+            raise ValueError(f"d must have {len(self.kernel_size)} displacements, one for each axis, got {d.shape[-1]}")
         return products([self.along(d[..., axis], axis) for axis in range(d.shape[-1])])
 
 

@@ -131,11 +131,16 @@ def _rounded_offset(axis: Axis, dtype: torch.dtype, device: torch.device) -> Ten
 def _window_displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, D] the grid's displacement from the centre of its window, in (-1/2, 1/2]. Never write to it."""
     with unobserved():
-        along = [
-            torch.tensor([[float(2 * r - axis.taps + 1) / 2] for r in axis.residual], dtype=torch.float64)
-            for axis in axes
-        ]
-        return _outer(along, len(axes)).flatten(len(axes), -2).squeeze(len(axes)).to(device, dtype)
+        along = [_window_offset(axis, dtype, device) for axis in axes]
+        return _outer(along, len(axes)).flatten(len(axes), -2).squeeze(len(axes))
+
+
+@lru_cache(maxsize=1024)
+def _window_offset(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[phases, 1]. Never write to it."""
+    with unobserved():
+        along = [[float(2 * residual - axis.taps + 1) / 2] for residual in axis.residual]
+        return torch.tensor(along, dtype=torch.float64).to(device, dtype)
 
 
 @_kept_if_small
@@ -144,9 +149,15 @@ def _stretch_gain(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.devi
     with unobserved():
         gain = torch.ones((), dtype=torch.float64)
         for number, axis in enumerate(axes):
-            along = torch.tensor(axis.inside, dtype=torch.float64) * float(axis.stretch)
-            gain = gain * _placed(along, number, len(axes))
+            gain = gain * _placed(_axis_gain(axis), number, len(axes))
         return gain.to(device, dtype)
+
+
+@lru_cache(maxsize=1024)
+def _axis_gain(axis: Axis) -> Tensor:
+    """[phases, taps]. Never write to it."""
+    with unobserved():
+        return torch.tensor(axis.inside, dtype=torch.float64) * float(axis.stretch)
 
 
 def _outer(along: Sequence[Tensor], axes: int) -> Tensor:

@@ -1,19 +1,20 @@
 """The bridge to the native kernel: whether it serves a problem, and the problem in its terms."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from contconv import native
-from contconv.grid import Axis, phase_index, sources
+from contconv.grid import Axis, cut, phase_index, sources
 from contconv.kernels import Kernel
 from contconv.kernels.memory import MOST_BYTES
 from contconv.kernels.sampling import sampled_basis, sampled_weights
 from contconv.native import ops
-from contconv.strategies.blocks import block
 from contconv.strategies.problem import Problem
-from contconv.transforms import unobserved
+from contconv.transforms import transformed, unobserved
 
 # Filters of up to this size in all are made by PyTorch before the call; larger ones in cache, inside the kernel.
 FILTER_BYTES = 2**20
@@ -39,66 +40,111 @@ def why_not_native(problem: Problem) -> list[str]:
     return reasons
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How the native kernel goes about a problem."""
+
+    filters: bool
+    """All filters are made before the call."""
+    axis: int = 0
+    rows: int | None = None
+    """So many outputs along the axis are made at once; None: all."""
+
+
+def plan_of(problem: Problem, algorithm: str) -> Plan:
+    """Without gradients, a basis that is too large to be remembered is made and used in pieces.
+
+    Pieces are cut along an axis whose outputs are all of different phases, so that no two need the same of the basis.
+    """
+    if algorithm == "filters" and _few(problem):
+        return Plan(filters=True)
+    basis = _basis_bytes(problem)
+    if problem.training or basis <= MOST_BYTES:
+        return Plan(filters=False)
+    lengths = {n: axis.out_size for n, axis in enumerate(problem.axes) if axis.phases == axis.out_size}
+    if not lengths:
+        return Plan(filters=False)
+    long_enough = [n for n, length in lengths.items() if basis <= PIECE_BYTES * length]
+    axis = long_enough[0] if long_enough else max(lengths, key=lengths.__getitem__)
+    return Plan(False, axis, max(1, PIECE_BYTES * lengths[axis] // basis))
+
+
 def native_conv(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str) -> Tensor:
     """x: [N, Cin, *in] -> [N, Cout, *out] (channels last in memory) by one of `native.ops.ALGORITHMS`."""
-    pixels = x.movedim(1, -1).reshape(problem.batch, *_ones(problem), *problem.in_size, problem.in_channels)
-    rows = _rows_at_once(problem, algorithm)
-    if rows == problem.axes[0].out_size:
-        y = _convolved(pixels, kernel, bias, problem, algorithm)
-    else:
-        y = x.new_empty(problem.batch, *problem.out_size, problem.out_channels)
-        for start in range(0, problem.axes[0].out_size, rows):
-            part = block(problem, problem.batch, start, start + rows)
-            y[:, start : start + rows] = _convolved(pixels, kernel, bias, part, algorithm, once=True)
+    plan = plan_of(problem, algorithm)
+    pixels = x.movedim(1, -1)
+    if plan.rows is None or transformed():
+        return _convolved(pixels, kernel, bias, problem, algorithm, plan).movedim(-1, 1)
+    pixels = pixels.contiguous()
+    y = x.new_empty(problem.batch, *problem.out_size, problem.out_channels)
+    for start, stop in _pieces(problem, plan):
+        part = replace(problem, axes=_cut(problem, plan.axis, start, stop))
+        near = _near(part.axes[plan.axis], problem.padding_mode)
+        seen = pixels.narrow(1 + plan.axis, near.first, near.count)
+        to = y.narrow(1 + plan.axis, start, stop - start)
+        to.copy_(_convolved(seen, kernel, bias, part, algorithm, plan, near.table))
     return y.movedim(-1, 1)
 
 
 def _convolved(
-    pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str, *, once: bool = False
-) -> Tensor:
-    """[N, *in, Cin], with three axes -> [N, *out, Cout], with the problem's axes."""
+    pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str, plan: Plan,
+    table: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """[N, *in, Cin] -> [N, *out, Cout]. table: that of the plan's axis, for a piece."""
     weights, mixing = (
-        _filters(kernel, problem)
-        if algorithm == "filters" and _few(problem)
-        else _basis_and_mixing(kernel, problem, once)
+        _filters(kernel, problem) if plan.filters else _basis_and_mixing(kernel, problem, once=table is not None)
     )
-    ones = _ones(problem)
+    ones = (1,) * (3 - len(problem.axes))  # axes that the native kernel has and the problem has not
     phases = ones + tuple(axis.phases for axis in problem.axes)
     weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
-    tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
-    y = ops.convolve(pixels, tables, weights, mixing, bias, groups=problem.groups, algorithm=algorithm)
+    tables = [_table(axis, problem.padding_mode) for axis in problem.axes]
+    if table is not None:
+        tables[plan.axis] = table
+    y = ops.convolve(
+        pixels.reshape(problem.batch, *ones, *pixels.shape[1:]), [_trivial_table()] * len(ones) + tables, weights,
+        mixing, bias, groups=problem.groups, algorithm=algorithm,
+    )  # fmt: skip
     return y.reshape(problem.batch, *problem.out_size, problem.out_channels)
 
 
-def _ones(problem: Problem) -> tuple[int, ...]:
-    """The axes that the native kernel has and the problem has not."""
-    return (1,) * (3 - len(problem.axes))
+def _pieces(problem: Problem, plan: Plan) -> Iterator[tuple[int, int]]:
+    """The outputs start ... stop - 1 along the plan's axis, piece by piece."""
+    length = problem.axes[plan.axis].out_size
+    for start in range(0, length, plan.rows or length):
+        yield start, min(start + (plan.rows or length), length)
 
 
-def _rows_at_once(problem: Problem, algorithm: str) -> int:
-    """All output rows or, without gradients, so many that a basis too large to be remembered is made piece by piece."""
-    rows = problem.axes[0].out_size
-    if problem.training or _basis_bytes(problem) <= MOST_BYTES or (algorithm == "filters" and _few(problem)):
-        return rows
-    return max(1, PIECE_BYTES * rows // _basis_bytes(problem))
-
-
-def _basis_bytes(problem: Problem) -> int:
-    return 4 * problem.phases * problem.taps * problem.basis_functions
+def _cut(problem: Problem, number: int, start: int, stop: int) -> tuple[Axis, ...]:
+    return tuple(cut(axis, start, stop) if n == number else axis for n, axis in enumerate(problem.axes))
 
 
 def native_bytes(problem: Problem, algorithm: str) -> int:
     """What a call of the native kernel needs beyond input, output and parameters."""
-    filters = problem.phases if algorithm == "filters" and _few(problem) else torch.get_num_threads()
-    basis, height = _basis_bytes(problem), problem.axes[0].out_size
-    piece = -(-basis * _rows_at_once(problem, algorithm) // height) if height else basis
-    return piece + 8 * filters * problem.taps * problem.weights
+    plan = plan_of(problem, algorithm)
+    filters = problem.phases if plan.filters else torch.get_num_threads()
+    basis = _basis_bytes(problem)
+    if plan.rows is not None:
+        basis = basis // problem.axes[plan.axis].out_size * plan.rows
+    return basis + 8 * filters * problem.taps * problem.weights
+
+
+def inputs_seen(problem: Problem, algorithm: str) -> int:
+    """Input pixels of an image that the kernel is called with; pieces see those at their borders twice."""
+    plan = plan_of(problem, algorithm)
+    if plan.rows is None:
+        return problem.inputs
+    axis, mode = problem.axes[plan.axis], problem.padding_mode
+    rows = sum(_near(cut(axis, start, stop), mode).count for start, stop in _pieces(problem, plan))
+    return problem.inputs // axis.in_size * rows
 
 
 def sampled_anew(problem: Problem, algorithm: str) -> int:
     """Numbers of the basis that every call without gradients makes again, because they are too many to be kept."""
-    is_kept = _rows_at_once(problem, algorithm) == problem.axes[0].out_size
-    return 0 if is_kept else problem.phases * problem.taps * problem.basis_functions
+    return 0 if plan_of(problem, algorithm).rows is None else _basis_bytes(problem) // 4
+
+
+def _basis_bytes(problem: Problem) -> int:
+    return 4 * problem.phases * problem.taps * problem.basis_functions
 
 
 def lane_waste(channels: int) -> float:
@@ -119,7 +165,7 @@ def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:
     return sampled_weights(kernel, problem.axes, problem.device).float(), None
 
 
-def _basis_and_mixing(kernel: Kernel, problem: Problem, once: bool) -> tuple[Tensor, Tensor]:
+def _basis_and_mixing(kernel: Kernel, problem: Problem, *, once: bool) -> tuple[Tensor, Tensor]:
     return sampled_basis(kernel, problem.axes, problem.device, once=once).float(), kernel.mixing.float()
 
 
@@ -127,6 +173,25 @@ def _basis_and_mixing(kernel: Kernel, problem: Problem, once: bool) -> tuple[Ten
 def _table(axis: Axis, padding_mode: str) -> Tensor:
     with unobserved():
         return ops.axis_table(sources(axis, padding_mode, CPU), phase_index(axis, CPU))
+
+
+@dataclass(frozen=True)
+class Near:
+    """The part of an axis that a piece reads, and the piece's table counted from there."""
+
+    first: int
+    count: int
+    table: Tensor
+
+
+@lru_cache(maxsize=1024)
+def _near(axis: Axis, padding_mode: str) -> Near:
+    with unobserved():
+        source = sources(axis, padding_mode, CPU)
+        inside = source[source >= 0]
+        first, last = (int(inside.min()), int(inside.max())) if inside.numel() else (0, 0)
+        table = ops.axis_table(torch.where(source >= 0, source - first, -1), phase_index(axis, CPU))
+        return Near(first, last - first + 1, table)
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
-from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
+from contconv.strategies.engine import inputs_seen, lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.strategies.reference import extracted_neighbours
 
@@ -37,7 +37,10 @@ class Factored:
 
     def cost(self, problem: Problem) -> Cost:
         if self._native(problem):
-            return Cost(macs_of(problem), native_bytes(problem, self._algorithm(problem)))
+            algorithm = self._algorithm(problem)
+            again = inputs_seen(problem, algorithm) - problem.inputs if algorithm == "factored-input" else 0
+            macs = macs_of(problem) + again * problem.batch * problem.basis_functions * problem.weights
+            return Cost(macs, native_bytes(problem, algorithm))
         images, rows = sizes = block_sizes(problem, block_bytes, BLOCK_BYTES)
         whole = sizes == (problem.batch, problem.axes[0].out_size)
         macs = macs_of(problem) if whole else macs_in_blocks(problem, macs_of, sizes)
