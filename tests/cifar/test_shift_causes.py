@@ -77,6 +77,9 @@ def test_smooth_kernels_keep_the_sum_of_their_taps_and_the_model_as_it_was():
         torch.testing.assert_close(ours.weight.sum((2, 3)), theirs.weight.sum((2, 3)), atol=1e-5, rtol=1e-5)
         assert ours.weight.var() < theirs.weight.var()
     assert torch.equal(smooth.head.first.weight, model.head.first.weight)
+    *others, last = zip(smoothed(model, last=1).convs, model.convs, smooth.convs, strict=True)
+    assert all(torch.equal(ours.weight, sharp.weight) for ours, sharp, _ in others)
+    assert torch.equal(last[0].weight, last[2].weight)
 
 
 @pytest.mark.parametrize("kernel", KERNEL_CHOICES)
@@ -130,5 +133,5 @@ def test_the_command_prints_a_table(tmp_path, capsys, monkeypatch):
     assert main(["cifar", "equivariance", str(run), "--data", str(tmp_path / "data"), "--images", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| similarity | ±2 | ±4 | ±6 |"
-    assert len(lines) == 2 + 2 * 4
+    assert len(lines) == 2 + 2 * 5
     assert lines[2].startswith("| images, as the paper measures | 0.")

@@ -153,15 +153,16 @@ class Config:
 def completed_config(config: dict[str, Any]) -> dict[str, Any]:
     """A config that was written to a file, as this version writes it: what an older one did not know has its default.
 
+    Others write checkpoints too, and their configs stay as they are.
+
     >>> completed_config({"recipe": {"epochs": 10}})["recipe"]["diffusion"]
     []
     """
+    if "recipe" not in config:
+        return config
     whole = {**config, **{name: value for name, value in plain(defaults(Config)).items() if name not in config}}
-    if "network" in whole:
-        whole["network"] = completed(whole["network"])
-    if "recipe" in whole:
-        whole["recipe"] = {**plain(defaults(Recipe)), **whole["recipe"]}
-    return whole
+    whole["recipe"] = {**plain(defaults(Recipe)), **config["recipe"]}
+    return {**whole, "network": completed(config["network"])} if "network" in config else whole
 
 
 def defaults(kind: type) -> dict[str, Any]:

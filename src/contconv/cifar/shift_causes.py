@@ -7,7 +7,8 @@ Each way is the paper's measurement with one thing changed:
 - *interpolation alone*: those maps are compared with themselves, moved by their Fourier transforms instead of by the
   network, so what is missing from 1 is the cubic interpolation's (and some 0.0002, since maps are not periodic);
 - *smooth kernels*: every filter is blurred as a cubic B-spline blurs its coefficients, by (1/6, 2/3, 1/6) along each
-  axis; the network was not trained so, and its accuracy falls, but its maps say what smoothness is worth.
+  axis; the network was not trained so, and its accuracy falls, but its maps say what smoothness is worth;
+- *smooth last kernels*: the last layer's alone.
 
 Noise is drawn on a canvas of another size than for `contconv cifar evaluate`, so it is other noise.
 """
@@ -77,9 +78,9 @@ def causes(model: nn.Module, pixels: Tensor, settings: Settings) -> Found:
             f"shifts and context must be less than the images' {min(pixels.shape[-2:])} pixels together, got "
             f"{max(settings.shifts)} + {settings.context}: beyond the border the images are reflected"
         )
-    smooth = smoothed(model)
+    smooth, smooth_last = smoothed(model), smoothed(model, last=1)
     found: Found = {}
-    with Bar(8, "equivariance") as bar:
+    with Bar(10, "equivariance") as bar:
         for name, canvas in canvases(pixels, reach, settings.seed):
             near = F.pad(canvas, (-settings.context,) * 4)
             found[name] = {
@@ -87,6 +88,7 @@ def causes(model: nn.Module, pixels: Tensor, settings: Settings) -> Found:
                 "borders far away": over_shifts(moved_image(model), model, canvas, settings.context, settings, bar),
                 "interpolation alone": over_shifts(moved_map, model, canvas, settings.context, settings, bar),
                 "smooth kernels": over_shifts(moved_image(smooth), smooth, near, 0, settings, bar),
+                "smooth last kernels": over_shifts(moved_image(smooth_last), smooth_last, near, 0, settings, bar),
             }
     return found
 
@@ -133,16 +135,20 @@ def over_shifts(
     return found
 
 
-def smoothed(model: nn.Module) -> nn.Module:
-    """A copy whose filters are blurred along both axes; where the blur would look beyond a filter, it looks nowhere."""
+def smoothed(model: nn.Module, last: int | None = None) -> nn.Module:
+    """A copy whose filters are blurred along both axes; where the blur would look beyond a filter, it looks nowhere.
+
+    last: of so many of the last convolutional layers; None is all.
+    """
     copied = copy.deepcopy(model)
-    for module in copied.modules():
+    layers = [module for module in copied.modules() if isinstance(module, nn.Conv2d | ContinuousConv2d)]
+    for module in layers if last is None else layers[-last:]:
         if isinstance(module, nn.Conv2d):
             module.weight.data = blurred(module.weight.data.permute(2, 3, 0, 1)).permute(2, 3, 0, 1)
-        elif isinstance(module, ContinuousConv2d) and traits(module.kernel).per_tap:
+        elif traits(module.kernel).per_tap:
             mixing = module.kernel.mixing.data  # [taps, R, Cout, Cin]
             mixing.copy_(blurred(mixing.unflatten(0, module.kernel_size)).flatten(0, 1))
-        elif isinstance(module, ContinuousConv2d):
+        else:
             module.kernel = as_kernel(Smooth(module.kernel))
     return copied
 
