@@ -103,7 +103,7 @@ def fit(arguments: argparse.Namespace) -> int:
                 measured.setdefault(name, []).append(sample)
     rates, errors = {}, {}
     for name, samples in sorted(measured.items()):
-        counts = list(dict.fromkeys(name for sample in samples for name in sample["counts"]))
+        counts = list(dict.fromkeys(count for sample in samples for count in sample["counts"]))
         seconds = np.array([sample["seconds"] for sample in samples])
         matrix = np.array([[sample["counts"].get(c, 0.0) for c in counts] for sample in samples])
         found = non_negative(matrix / seconds[:, None], np.ones(len(seconds)))

@@ -29,7 +29,7 @@ class Problem:
     separable: bool
     dtype: torch.dtype
     device: torch.device
-    training: bool = False  # whether a gradient will be asked for
+    training: bool = False  # whether a gradient of x or the kernel will be asked for, as far as can be known
     memory_limit: int | None = None  # bytes beyond input, output and parameters
     dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
     differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
