@@ -93,7 +93,7 @@ class LearnedKernel(Kernel):
         self.init = init
 
     def reset_parameters(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define reset_parameters()")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"

@@ -33,7 +33,7 @@ class FixedKernel(Kernel):
 
     def shape(self, d: Tensor) -> Tensor:
         """[..., D] -> [...]: the kernel without regard to its support."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define shape(d: [..., D]) -> [...]")
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., 1]."""
@@ -55,7 +55,7 @@ class SeparableKernel(FixedKernel):
 
     def profile(self, d: Tensor) -> Tensor:
         """[...] -> [...]: the kernel along one axis."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define profile(d: [...]) -> [...]")
 
     def shape(self, d: Tensor) -> Tensor:
         return self.profile(d).prod(-1)

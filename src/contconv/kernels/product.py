@@ -14,7 +14,7 @@ class ProductKernel(LearnedKernel):
 
     def along(self, d: Tensor, axis: int) -> Tensor:
         """[...] -> [..., functions of the axis]."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define along(d: [...], axis) -> [..., functions]")
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]."""
