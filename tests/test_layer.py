@@ -110,6 +110,15 @@ def test_one_channel_trains_from_channels_last_too(channels, strategy):
         assert x.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(2, 1, 6, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 1, 6, 1), (2, 3, 6, 5)], ids=str)
+def test_one_channel_or_one_pixel_has_the_format_that_a_convolution_sees(shape, memory_format):
+    x = torch.randn(shape).to(memory_format=memory_format)
+    layer, conv = contconv.ContinuousConv2d(shape[1], 4, 3), nn.Conv2d(shape[1], 4, 3, padding=2)
+    want = conv(x)
+    assert layer(x, size=want.shape[2:]).stride() == want.stride()
+
+
 @each_strategy
 @each_kernel
 def test_channels_last_3d_in_channels_last_3d_out(kernel, strategy):

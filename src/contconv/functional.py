@@ -177,10 +177,15 @@ def like_format_of(x: Tensor, y: Tensor) -> Tensor:
     """channels_last in, channels_last out; otherwise contiguous. Under a transform y stays as it is."""
     if transformed():
         return y
-    channels_last = CHANNELS_LAST.get(x.ndim)
-    if channels_last and x.is_contiguous(memory_format=channels_last) and not x.is_contiguous():
-        return y.contiguous(memory_format=channels_last)
-    return y.contiguous()
+    return y.contiguous(memory_format=CHANNELS_LAST[x.ndim] if is_channels_last(x) else torch.contiguous_format)
+
+
+def is_channels_last(x: Tensor) -> bool:
+    if x.ndim not in CHANNELS_LAST or not x.is_contiguous(memory_format=CHANNELS_LAST[x.ndim]):
+        return False
+    # One channel, or one pixel, is contiguous either way. Then the strides tell which was meant, as they do in PyTorch.
+    meant = x.stride(1) == 1 and x.stride(-1) >= x.shape[1] and x.shape[1:].numel() > 1
+    return meant or not x.is_contiguous()
 
 
 served_by(computed)

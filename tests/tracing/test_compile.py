@@ -169,10 +169,11 @@ def test_gradients_in_a_graph_do_not_compute_the_output_again(strategy, monkeypa
     assert len(calls) == 2 * native.available()
 
 
-def test_channels_last_and_autocast_come_out_as_in_eager_calls():
-    layer = contconv.ContinuousConv2d(4, 4, 3, scale=0.6)
+@pytest.mark.parametrize("channels", [4, 1])
+def test_channels_last_and_autocast_come_out_as_in_eager_calls(channels):
+    layer = contconv.ContinuousConv2d(channels, 4, 3, scale=0.6)
     graph, _ = compiled(layer)
-    x = torch.randn(2, 4, 8, 8).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(2, channels, 8, 8).to(memory_format=torch.channels_last)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         got, want = graph(x), layer(x)
     assert got.dtype == want.dtype == torch.bfloat16

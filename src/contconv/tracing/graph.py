@@ -149,7 +149,8 @@ def in_graph(
     )
     last = FORMATS.get(x.ndim)
     # `is_contiguous` may depend on sizes that only a run will tell; which stride is one does not.
-    channels_last = last is not None and _surely(x.stride(1) == 1) and not _surely(x.stride(-1) == 1)
+    inner = last is not None and _surely(x.stride(1) == 1)
+    channels_last = inner and (_surely(x.shape[1] == 1) or not _surely(x.stride(-1) == 1))
     autocast = computing_dtype(x) if autocasts(x.device) else None
     middle = " ".join([_center(c) for c in _each(center, axes)])
     return torch.ops.contconv.conv(
