@@ -12,7 +12,9 @@ CONTCONV_APART void apply_runs(const Filters& f, const Panel& panel, const float
   const Geometry& g = f.g;
   const int64_t channel = panel.group * g.group_out + panel.first, offset = panel.group * g.group_in;
   for_each_tile(rows.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
-    Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+    constexpr int Rows = decltype(tile_rows)::value;
+    for (int i = 0; i < Rows; ++i) expect_write(y + rows.out[first + i] * g.p.out_channels + channel);
+    Tile<Rows, decltype(vecs)::value> acc;
     dot_tile(acc, rows.in + run0 * g.block_rows + first, g.block_rows, run1 - run0, offset, g.window,
              filter + run0 * f.run_pitch, f.run_pitch);
     acc.for_each([&](int i, int v, Vec value) {

@@ -16,9 +16,10 @@ class FactoredGradients {
       : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(chunk_count()),
         mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
         block(least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows)),
+        side_by_side(g.p.rank / kLanes * kLanes),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks * mixing_size : 0),
         basis_parts(to.weights ? panels.count() * chunks * basis_size : 0), runs(g, block),
-        floats(g.p.threads, (2 * block * g.p.rank + g.taps) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
+        floats(g.p.threads, (2 * block * g.p.rank + most(g.taps, kWidth)) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
 #pragma omp parallel for num_threads(g.team(panels.count() * mixing_size)) schedule(static)
@@ -72,7 +73,7 @@ class FactoredGradients {
 
   float* dz_of(int thread) const { return floats.of(thread); }                              // [block][rank][kWidth]
   float* z_of(int thread) const { return floats.of(thread) + block * g.p.rank * kWidth; }   // [rank][block][kWidth]
-  float* x_of(int thread) const { return floats.of(thread) + 2 * block * g.p.rank * kWidth; }     // [T][kWidth]
+  float* x_of(int thread) const { return floats.of(thread) + 2 * block * g.p.rank * kWidth; }     // [T or kWidth][kWidth]
 
   // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane]
   CONTCONV_APART void make_dz(int64_t j, const PixelRun& run, const float* const* grad_y) const {
@@ -123,11 +124,39 @@ class FactoredGradients {
     });
   }
 
-  // basis_gradient[tap p][r] += sum over lanes of x[p, lanes] * dz[r, lanes]
-  CONTCONV_APART void add_basis(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* x,
-                                const float* dz, float* basis_gradient) const {
+  // basis_gradient[tap p][r] += sum over channels of x[p, channel] * dz[r, channel]
+  void add_basis(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* x, const float* dz,
+                 float* basis_gradient) const {
     const int32_t* tap = run.tap + pixel * g.taps;
-    const int64_t taps = run.taps[pixel], channel = panel.group * g.group_in + panel.first;
+    for (int64_t r = 0; r < side_by_side; r += kWidth)
+      add_basis_lanes(panel, run.taps[pixel], tap, x, dz + r * kWidth, least(kWidth, side_by_side - r), basis_gradient + r);
+    if (side_by_side < g.p.rank)
+      add_basis_sums(panel, run.taps[pixel], tap, x, dz + side_by_side * kWidth, g.p.rank - side_by_side,
+                     basis_gradient + side_by_side);
+  }
+
+  // For as many basis functions as fill whole vectors, which become the lanes: no sum has to go across a vector then.
+  CONTCONV_APART void add_basis_lanes(const Panel& panel, int64_t taps, const int32_t* tap, const float* const* x,
+                                      const float* dz, int64_t functions, float* basis_gradient) const {
+    float* turned = x_of(omp_get_thread_num());   // [channel][function]
+    for (int64_t r = 0; r < functions; r += 4)
+      for (int64_t c = 0; c < panel.lanes; c += 4)
+        transpose_four(dz + r * kWidth + c, kWidth, turned + c * kWidth + r, kWidth);
+    const int64_t channel = panel.group * g.group_in + panel.first;
+    for_each_tile(taps, functions / kLanes, [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      dot_tile(acc, x + first, 0, 1, channel, panel.lanes, turned, 0);
+      acc.for_each([&](int i, int v, Vec value) {
+        float* target = basis_gradient + tap[first + i] * g.p.rank + v * kLanes;
+        store(target, load(target) + value);
+      });
+    });
+  }
+
+  // For the few that are left: dot products, whose lanes are summed at the end.
+  CONTCONV_APART void add_basis_sums(const Panel& panel, int64_t taps, const int32_t* tap, const float* const* x,
+                                     const float* dz, int64_t functions, float* basis_gradient) const {
+    const int64_t channel = panel.group * g.group_in + panel.first;
     float* lanes = x_of(omp_get_thread_num());
     for (int64_t p = 0; p < taps; ++p)
       for (int v = 0; v < kVecs; ++v)
@@ -135,7 +164,7 @@ class FactoredGradients {
     for_each_piece<3>(taps, [&](int64_t p, auto tile_taps) {
       int64_t start[3];
       for (int i = 0; i < decltype(tile_taps)::value; ++i) start[i] = tap[p + i] * g.p.rank;
-      for_each_piece<4>(g.p.rank, [&](int64_t r, auto tile_rank) {
+      for_each_piece<4>(functions, [&](int64_t r, auto tile_rank) {
         Tile<decltype(tile_taps)::value, decltype(tile_rank)::value> acc;
         lane_dot_tile(acc, panel.vecs(), lanes + p * kWidth, kWidth, kLanes, dz + r * kWidth, kWidth, kLanes);
         add_sums(acc, basis_gradient + r, start);
@@ -178,11 +207,12 @@ class FactoredGradients {
   const ContconvGradients& to;
   const PanelSet panels;              // of input channels
   const int64_t chunks, mixing_size, basis_size, block;
+  const int64_t side_by_side;         // basis functions that fill whole vectors
   const Buffer<float> mixing;         // [panels][rank][co][kWidth]
   const Buffer<float> mixing_parts;   // [panels][chunks][rank][co][kWidth]
   const Buffer<float> basis_parts;    // [panels][chunks][classes][T][rank]
   const PixelRuns runs;
-  const PerThread<float> floats;      // dz, z, x
+  const PerThread<float> floats;      // dz, z, and x or a turned dz
   const PerThread<const float*> rows;
 };
 

@@ -119,6 +119,18 @@ CONTCONV_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
   return CONTCONV_SHUFFLE(ab, cd, 0, 1, 4, 5) + CONTCONV_SHUFFLE(ab, cd, 2, 3, 6, 7);
 }
 
+// to[j][i] = from[i][j] for four rows of four
+CONTCONV_INLINE void transpose_four(const float* from, int64_t from_step, float* to, int64_t to_step) {
+  Vec4 row[4];
+  for (int i = 0; i < 4; ++i) __builtin_memcpy(&row[i], from + i * from_step, sizeof row[i]);
+  // Pairs of rows side by side: the first two columns of two rows, the last two
+  const Vec4 a = CONTCONV_SHUFFLE(row[0], row[1], 0, 4, 1, 5), b = CONTCONV_SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+  const Vec4 c = CONTCONV_SHUFFLE(row[2], row[3], 0, 4, 1, 5), d = CONTCONV_SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+  const Vec4 column[4] = {CONTCONV_SHUFFLE(a, c, 0, 1, 4, 5), CONTCONV_SHUFFLE(a, c, 2, 3, 6, 7),
+                          CONTCONV_SHUFFLE(b, d, 0, 1, 4, 5), CONTCONV_SHUFFLE(b, d, 2, 3, 6, 7)};
+  for (int j = 0; j < 4; ++j) __builtin_memcpy(to + j * to_step, &column[j], sizeof column[j]);
+}
+
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
