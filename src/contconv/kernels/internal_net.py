@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from contconv.kernels.base import LearnedKernel
 from contconv.kernels.initial import initial_variance
+from contconv.native import nets
 from contconv.size import exact_sizes
 
 SLOPE = 0.01  # of the LeakyReLU
@@ -77,14 +78,9 @@ class InternalNet(LearnedKernel):
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]. The last function is the constant one."""
-        hidden = d.reshape(-1, d.shape[-1])  # a matrix: what is no view can be changed in place
-        for number, layer in enumerate(self.layers, start=1):
-            assert isinstance(layer, nn.Linear)
-            weight, bias = layer.weight.to(d.dtype), layer.bias.to(d.dtype)
-            if number == len(self.layers):  # one more unit that is always 1: nothing comes in, a bias of 1
-                weight, bias = F.pad(weight, (0, 0, 0, 1)), F.pad(bias, (0, 1), value=1.0)
-            hidden = F.leaky_relu(F.linear(hidden, weight, bias), SLOPE, inplace=True)
-        return hidden.reshape(*d.shape[:-1], -1)
+        linear = cast(Sequence[nn.Linear], self.layers)
+        layers = [(layer.weight.to(d.dtype), layer.bias.to(d.dtype)) for layer in linear]
+        return nets.units(d.reshape(-1, d.shape[-1]), layers, SLOPE).reshape(*d.shape[:-1], -1)
 
     def forward(self, d: Tensor) -> Tensor:
         if not self.per_tap:

@@ -84,23 +84,10 @@ def _backward_flops(
     return 2 * (macs + need_mixing * (spread + mixed))
 
 
-def _multiply_adds_flops(macs: int, **_: Any) -> int:
-    return 2 * macs
-
-
 def _baddbmm_flops(total: Shape, a: Shape, b: Shape, *_: Any, **__: Any) -> int:
     return bmm_flop(a, b)
 
 
-def count(macs: int) -> None:
-    """Tell a flop counter, if one looks on, of multiply-adds done by elementwise operations, which it leaves out."""
-    if not torch.compiler.is_compiling():
-        torch.ops.contconv.multiply_adds(macs)
-
-
-torch.library.define("contconv::multiply_adds", "(int macs) -> ()")
-torch.library.impl("contconv::multiply_adds", "CompositeExplicitAutograd", lambda macs: None)
-register_flop_formula(torch.ops.contconv.multiply_adds)(_multiply_adds_flops)
 register_flop_formula(torch.ops.contconv.forward)(_forward_flops)
 register_flop_formula(torch.ops.contconv.backward)(_backward_flops)
 if torch.ops.aten.baddbmm_ not in flop_registry:  # torch has a formula for baddbmm, and none for doing it in place

@@ -14,6 +14,7 @@ import torch  # before the library is loaded, which shares the OpenMP runtime (a
 
 ThreeSizes = ctypes.c_int64 * 3
 ThreePointers = ctypes.c_void_p * 3
+MOST_LAYERS = 8
 
 
 class Problem(ctypes.Structure):
@@ -47,6 +48,26 @@ class Gradients(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("x", "weights", "mixing"))
 
 
+class Net(ctypes.Structure):
+    """`ContconvNet`."""
+
+    _fields_ = (
+        ("points", ctypes.c_int64),
+        ("layers", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("widths", ctypes.c_int64 * (MOST_LAYERS + 1)),
+        ("weight", ctypes.c_void_p * MOST_LAYERS),
+        ("bias", ctypes.c_void_p * MOST_LAYERS),
+        ("slope", ctypes.c_float),
+    )
+
+
+class NetGradients(ctypes.Structure):
+    """`ContconvNetGradients`."""
+
+    _fields_ = tuple((name, ctypes.c_void_p * MOST_LAYERS) for name in ("weight", "bias"))
+
+
 @cache
 def library() -> ctypes.CDLL | str:
     """The loaded library, or the reason why there is none."""
@@ -62,6 +83,10 @@ def library() -> ctypes.CDLL | str:
         for name in ("contconv_forward", "contconv_backward"):
             function = getattr(loaded, name)
             function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+            function.restype = ctypes.c_int
+        for name, count in (("contconv_net_forward", 3), ("contconv_net_backward", 4)):
+            function = getattr(loaded, name)
+            function.argtypes = [ctypes.c_void_p] * count
             function.restype = ctypes.c_int
     except (OSError, AttributeError) as error:
         return f"it could not be loaded: {error}"
@@ -121,6 +146,16 @@ def backward(problem: Problem, inputs: Inputs, gradients: Gradients, algorithm: 
     """The gradients whose addresses are not None."""
     to = ctypes.byref(gradients)
     _raise_for(_loaded().contconv_backward(ctypes.byref(problem), ctypes.byref(inputs), to, algorithm))
+
+
+def net_forward(net: Net, points: int, y: int) -> None:
+    """y (an address) = the units of the net at the points."""
+    _raise_for(_loaded().contconv_net_forward(ctypes.byref(net), points, y))
+
+
+def net_backward(net: Net, points: int, grad_y: int, gradients: NetGradients) -> None:
+    """The gradients of all weights and biases."""
+    _raise_for(_loaded().contconv_net_backward(ctypes.byref(net), points, grad_y, ctypes.byref(gradients)))
 
 
 def _raise_for(code: int) -> None:

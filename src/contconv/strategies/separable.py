@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from contconv.grid import Axis, phase_index, seen_index, sources
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
-from contconv.native.flops import count
+from contconv.native.counting import count
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Cost, Problem, biased
 from contconv.transforms import forward_mode, traced, transformed, unobserved

@@ -70,13 +70,17 @@ void prefer_large_pages(float* data, int64_t count) {
 int64_t pixels(const int64_t* size) { return size[0] * size[1] * size[2]; }
 
 template <class Call>
-int checked(const ContconvProblem& p, Call&& call) {
-  if (!tables_are_sound(p)) return CONTCONV_BAD_TABLE;
+int with_memory(Call&& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
     return CONTCONV_NO_MEMORY;
   }
+}
+
+template <class Call>
+int checked(const ContconvProblem& p, Call&& call) {
+  return tables_are_sound(p) ? with_memory(call) : static_cast<int>(CONTCONV_BAD_TABLE);
 }
 
 }  // namespace
@@ -102,6 +106,15 @@ __attribute__((visibility("default"))) int contconv_backward(const ContconvProbl
                                                              const ContconvGradients* to, int algorithm) {
   contconv::prefer_large_pages(to->x, p->batch * contconv::pixels(p->in) * p->in_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->backward(*p, *in, *to, algorithm); });
+}
+
+__attribute__((visibility("default"))) int contconv_net_forward(const ContconvNet* net, const float* points, float* y) {
+  return contconv::with_memory([&] { return contconv::kernels->net_forward(*net, points, y), CONTCONV_OK; });
+}
+
+__attribute__((visibility("default"))) int contconv_net_backward(const ContconvNet* net, const float* points,
+                                                                 const float* grad_y, const ContconvNetGradients* to) {
+  return contconv::with_memory([&] { return contconv::kernels->net_backward(*net, points, grad_y, *to), CONTCONV_OK; });
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include "factored_output.h"
 #include "grad_input.h"
 #include "grad_weights.h"
+#include "net.h"
 #include "problem.h"
 
 namespace contconv {
@@ -40,6 +41,12 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
   return CONTCONV_OK;
 }
 
+void net_forward(const ContconvNet& net, const float* points, float* y) { Net(net).forward(points, y); }
+
+void net_backward(const ContconvNet& net, const float* points, const float* grad_y, const ContconvNetGradients& to) {
+  Net(net).backward(points, grad_y, to);
+}
+
 }  // namespace
 
 #define CONTCONV_STRING_(name) #name
@@ -48,6 +55,7 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
 #define CONTCONV_TABLE(name) CONTCONV_TABLE_(name)
 
 extern const KernelTable CONTCONV_TABLE(CONTCONV_ISA);
-const KernelTable CONTCONV_TABLE(CONTCONV_ISA) = {CONTCONV_STRING(CONTCONV_ISA), forward, backward};
+const KernelTable CONTCONV_TABLE(CONTCONV_ISA) = {CONTCONV_STRING(CONTCONV_ISA), forward, backward,
+                                                          net_forward, net_backward};
 
 }  // namespace contconv

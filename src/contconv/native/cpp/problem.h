@@ -38,6 +38,19 @@ struct ContconvGradients {
   float *x, *weights, *mixing;
 };
 
+// A net of linear layers, each followed by a leaky one: x where it is positive, slope * x elsewhere (slope > 0).
+enum { CONTCONV_MOST_LAYERS = 8 };
+struct ContconvNet {
+  int64_t points, layers, threads;
+  int64_t widths[CONTCONV_MOST_LAYERS + 1];      // of the points, then of each layer
+  const float* weight[CONTCONV_MOST_LAYERS];     // [widths[l + 1], widths[l]]
+  const float* bias[CONTCONV_MOST_LAYERS];       // [widths[l + 1]]
+  float slope;
+};
+struct ContconvNetGradients {
+  float *weight[CONTCONV_MOST_LAYERS], *bias[CONTCONV_MOST_LAYERS];
+};
+
 }  // extern "C"
 
 namespace contconv {
@@ -47,6 +60,8 @@ struct KernelTable {
   const char* name;
   int (*forward)(const ContconvProblem&, const ContconvInputs&, float* y, int algorithm);
   int (*backward)(const ContconvProblem&, const ContconvInputs&, const ContconvGradients&, int algorithm);
+  void (*net_forward)(const ContconvNet&, const float* points, float* y);
+  void (*net_backward)(const ContconvNet&, const float* points, const float* grad_y, const ContconvNetGradients&);
 };
 
 }  // namespace contconv

@@ -1,0 +1,154 @@
+"""Small nets natively: what operations of torch give in float64, in every instruction set; what only they can do."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from cases import relative_error
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from contconv.native import library, nets
+
+SLOPE = 0.01
+NETS = [
+    (17802, (2, 16, 16)),  # more than one thread's
+    (36, (2, 16, 16)),
+    (1001, (3, 5, 40, 7)),
+    (500, (1, 33)),
+    (7, (20, 64, 3)),
+    (100, (2, *[4] * 8)),
+    (0, (2, 16, 16)),
+]
+each_net = pytest.mark.parametrize(("points", "widths"), NETS, ids=str)
+
+
+def drawn(points: int, widths: tuple[int, ...]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    source = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=source)
+
+    layers = [(normal(o, i).requires_grad_(), normal(o).requires_grad_()) for i, o in pairwise(widths)]
+    return normal(points, widths[0]), layers
+
+
+def flat(layers: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    return [tensor for layer in layers for tensor in layer]
+
+
+def in_double(layers: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    return [
+        (weight.detach().double().requires_grad_(), bias.detach().double().requires_grad_()) for weight, bias in layers
+    ]
+
+
+def used(y: Tensor) -> bool:
+    return "_Units" in type(y.grad_fn).__name__
+
+
+@each_net
+def test_units_and_gradients_are_those_of_float64(isa: str, points: int, widths: tuple[int, ...]) -> None:
+    d, layers = drawn(points, widths)
+    twins = in_double(layers)
+    got, want = nets.units(d, layers, SLOPE), nets.units(d.double(), twins, SLOPE)
+    assert used(got)
+    assert not used(want)
+    assert got.shape == (points, widths[-1] + 1)
+    assert (got[:, -1] == 1).all()
+    grad_y = torch.randn(got.shape, generator=torch.Generator().manual_seed(1))
+    if points:
+        assert relative_error(got, want.detach()) < 2e-6
+    grads = torch.autograd.grad(got, flat(layers), grad_y)
+    for found, wanted in zip(grads, torch.autograd.grad(want, flat(twins), grad_y.double()), strict=True):
+        assert torch.equal(found, wanted.float()) if points == 0 else relative_error(found, wanted) < 1e-5
+
+
+@each_net
+def test_results_depend_neither_on_threads_nor_on_the_run(
+    isa: str, threads: None, points: int, widths: tuple[int, ...]
+) -> None:
+    d, layers = drawn(points, widths)
+    results = []
+    for count in (1, 2, 2):
+        torch.set_num_threads(count)
+        y = nets.units(d, layers, SLOPE)
+        results.append((y, *torch.autograd.grad(y.square().sum(), flat(layers))))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_derivatives_of_derivatives(isa: str) -> None:
+    d, layers = drawn(30, (2, 16, 16))
+    twins = in_double(layers)
+
+    def second(points: Tensor, net: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(nets.units(points, net, SLOPE).pow(3).sum(), flat(net), create_graph=True)
+        return torch.autograd.grad(sum(grad.square().sum() for grad in first), flat(net))
+
+    for found, wanted in zip(second(d, layers), second(d.double(), twins), strict=True):
+        assert relative_error(found, wanted) < 1e-5
+
+
+def test_only_gradients_that_are_wanted(isa: str) -> None:
+    d, layers = drawn(30, (2, 16, 16))
+    layers[0][0].requires_grad_(False)
+    wanted = flat(layers)[1:]
+    for create_graph in (False, True):
+        grads = torch.autograd.grad(nets.units(d, layers, SLOPE).sum(), wanted, create_graph=create_graph)
+        assert all(grad.abs().sum() > 0 for grad in grads)
+
+
+def test_nan_and_inf_stay_with_their_point(isa: str) -> None:
+    d, layers = drawn(100, (2, 16, 16))
+    d[3, 1], d[50, 0] = float("nan"), float("inf")
+    got, want = nets.units(d, layers, SLOPE), nets.units(d.double(), in_double(layers), SLOPE)
+    assert (got[:, -1] == 1).all()  # even there
+    assert torch.equal(got[:, :-1].isnan(), want[:, :-1].isnan())
+    assert torch.equal(got[:, :-1].isinf(), want[:, :-1].isinf())
+    assert got[3, :-1].isnan().all()
+
+
+def test_points_and_weights_in_any_layout(isa: str) -> None:
+    d, layers = drawn(50, (2, 16, 16))
+    scattered = [(weight.detach().T.contiguous().T, bias) for weight, bias in layers]
+    assert torch.equal(nets.units(d.T.contiguous().T, scattered, SLOPE), nets.units(d, layers, SLOPE))
+
+
+def test_layers_that_do_not_fit(isa: str) -> None:
+    d, layers = drawn(5, (2, 16, 16))
+    with pytest.raises(ValueError, match=r"after 2 units .* \[16, 2\] .* but has \[16, 3\]"):
+        nets.units(d, [(torch.zeros(16, 3), layers[0][1]), layers[1]], SLOPE)
+    with pytest.raises(ValueError, match=r"bias \[16\], but has .* \[4\]"):
+        nets.units(d, [(layers[0][0], torch.zeros(4)), layers[1]], SLOPE)
+
+
+def test_what_only_torch_can_do_is_left_to_torch(isa: str) -> None:
+    d, layers = drawn(6, (2, 16, 16))
+    want = nets.units(d, layers, SLOPE).detach()
+    assert not used(nets.units(d.clone().requires_grad_(), layers, SLOPE))
+    assert not used(nets.units(*drawn(6, (2, *[4] * 9)), SLOPE))  # more layers than the kernel has room for
+    one_by_one = torch.func.vmap(lambda point: nets.units(point[None], layers, SLOPE)[0])(d)
+    torch.testing.assert_close(one_by_one, want)
+    _, slope = torch.func.jvp(lambda points: nets.units(points, layers, SLOPE), (d,), (torch.ones_like(d),))
+    assert slope.shape == want.shape
+    with torch.autocast("cpu", torch.bfloat16):
+        assert nets.units(d, layers, SLOPE).dtype == torch.bfloat16
+    frozen = [(weight.detach(), bias.detach()) for weight, bias in layers]
+    traced = torch.jit.trace(lambda points: nets.units(points, frozen, SLOPE), d)
+    torch.testing.assert_close(traced(2 * d), nets.units(2 * d, frozen, SLOPE))
+
+
+def test_a_flop_counter_hears_of_it(isa: str) -> None:
+    d, layers = drawn(50, (2, 16, 16))
+    with FlopCounterMode(display=False) as counter:
+        y = nets.units(d, layers, SLOPE)
+    assert counter.get_total_flops() == 2 * 50 * (2 * 16 + 16 * 16)
+    with counter:
+        y.sum().backward()
+    assert counter.get_total_flops() > 2 * 50 * (2 * 16 + 16 * 16)
+
+
+def test_structures_have_the_room_that_the_kernel_expects() -> None:
+    source = (library.Path(library.__file__).parent / "cpp" / "problem.h").read_text()
+    assert f"CONTCONV_MOST_LAYERS = {library.MOST_LAYERS}" in source
