@@ -60,11 +60,11 @@ class Resizing(nn.Module):
 
     def native(self, in_size: Sequence[int]) -> Resize:
         """The grid of a call that says nothing."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define native(in_size) -> Resize")
 
     def resized(self, in_size: Sequence[int], to: Override) -> Resize:
         """The grid of a call with this scale, size and center; what is None is the layer's to choose."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define resized(in_size, to) -> Resize")
 
     def resize(self, in_size: Sequence[int], *, scale: PerAxis | None = None, size: Size | None = None) -> Resize:
         """The grid of a call on so many pixels: as it says, else as `contconv.scales` says, else the layer's own."""

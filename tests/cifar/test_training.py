@@ -341,7 +341,7 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"batch": -1}, "batch must be at least 1, got -1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
-        ({"diffusion": (1.0, float("nan"))}, "diffusion must be numbers of at least 0, got 1, nan"),
+        ({"diffusion": (1.0, float("nan"))}, "diffusion must be finite numbers of at least 0, got 1, nan"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),
     ],
 )

@@ -61,7 +61,7 @@ class Recipe:
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
         if not all(0 <= rate < math.inf for rate in self.diffusion):
             given = ", ".join(f"{rate:g}" for rate in self.diffusion)
-            raise ValueError(f"diffusion must be numbers of at least 0, got {given}")
+            raise ValueError(f"diffusion must be finite numbers of at least 0, got {given}")
         object.__setattr__(self, "diffusion", shortest(self.diffusion))  # what trains alike is the same recipe
         if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
             raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
