@@ -111,8 +111,14 @@ def test_nan_and_inf_stay_with_their_point(isa: str) -> None:
 
 def test_points_and_weights_in_any_layout(isa: str) -> None:
     d, layers = drawn(50, (2, 16, 16))
-    scattered = [(weight.detach().T.contiguous().T, bias) for weight, bias in layers]
-    assert torch.equal(nets.units(d.T.contiguous().T, scattered, SLOPE), nets.units(d, layers, SLOPE))
+    scattered = [(weight.detach().T.contiguous().T.requires_grad_(), bias) for weight, bias in layers]
+    got, want = nets.units(d.T.contiguous().T, scattered, SLOPE), nets.units(d, layers, SLOPE)
+    assert torch.equal(got, want)
+    wanted = torch.autograd.grad(want.square().sum(), flat(layers))
+    for create_graph in (False, True):
+        y = nets.units(d.T.contiguous().T, scattered, SLOPE)
+        grads = torch.autograd.grad(y.square().sum(), flat(scattered), create_graph=create_graph)
+        assert all(relative_error(grad, known) < 1e-5 for grad, known in zip(grads, wanted, strict=True))
 
 
 def test_layers_that_do_not_fit(isa: str) -> None:

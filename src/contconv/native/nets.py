@@ -57,13 +57,12 @@ def _serves(points: Tensor, parameters: Sequence[Tensor]) -> bool:
 class _Units(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, points: Tensor, slope: float, *parameters: Tensor) -> Tensor:
-        points, parameters = points.contiguous(), tuple(p.contiguous() for p in parameters)
-        net = _net(points, parameters, slope)
-        y = points.new_empty(len(points), parameters[-1].shape[0] + 1)
-        library.net_forward(net, points.data_ptr(), y.data_ptr())
-        count(_macs(points, parameters))
         ctx.save_for_backward(points, *parameters)
         ctx.slope = slope
+        points, parameters = points.contiguous(), tuple(p.contiguous() for p in parameters)
+        y = points.new_empty(len(points), parameters[-1].shape[0] + 1)
+        library.net_forward(_net(points, parameters, slope), points.data_ptr(), y.data_ptr())
+        count(_macs(points, parameters))
         return y
 
     @staticmethod
@@ -73,7 +72,8 @@ class _Units(torch.autograd.Function):
             needed = [p for p, needs in zip(parameters, ctx.needs_input_grad[2:], strict=True) if needs]
             found = iter(torch.autograd.grad(_units(points, parameters, ctx.slope), needed, grad_y, create_graph=True))
             return (None, None, *(next(found) if needs else None for needs in ctx.needs_input_grad[2:]))
-        grad_y, grads = grad_y.contiguous(), [torch.empty_like(p) for p in parameters]
+        points, grad_y, parameters = points.contiguous(), grad_y.contiguous(), [p.contiguous() for p in parameters]
+        grads = [torch.empty_like(p) for p in parameters]
         net = _net(points, parameters, ctx.slope)
         library.net_backward(net, points.data_ptr(), grad_y.data_ptr(), _addresses(grads))
         count(3 * _macs(points, parameters))
