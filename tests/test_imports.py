@@ -14,7 +14,7 @@ PACKAGE = Path(contconv.__file__).parent
 # A room imports only from the rooms on the lines before its own.
 ROOMS = [
     ["_version", "files", "arguments"],
-    ["size", "precision", "transforms"],
+    ["size", "precision", "transforms", "layout"],
     ["overrides"],
     ["native"],
     ["grid"],

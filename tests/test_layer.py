@@ -110,11 +110,28 @@ def test_one_channel_trains_from_channels_last_too(channels, strategy):
         assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("shape", [(2, 1, 6, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 1, 6, 1), (2, 3, 6, 5)], ids=str)
-def test_one_channel_or_one_pixel_has_the_format_that_a_convolution_sees(shape, memory_format):
-    x = torch.randn(shape).to(memory_format=memory_format)
-    layer, conv = contconv.ContinuousConv2d(shape[1], 4, 3), nn.Conv2d(shape[1], 4, 3, padding=2)
+LAST = torch.channels_last
+LAYOUTS = {
+    "contiguous": torch.randn(2, 3, 6, 5),
+    "channels last": torch.randn(2, 3, 6, 5).to(memory_format=LAST),
+    "one channel": torch.randn(2, 1, 6, 5),
+    "one channel, last": torch.randn(2, 1, 6, 5).to(memory_format=LAST),
+    "one pixel": torch.randn(2, 3, 1, 1),
+    "one pixel, channels last": torch.randn(2, 3, 1, 1).to(memory_format=LAST),
+    "one number": torch.randn(2, 1, 1, 1),
+    "one column, channels last": torch.randn(2, 1, 6, 1).to(memory_format=LAST),
+    "one of the channels": torch.randn(2, 3, 6, 5).to(memory_format=LAST)[:, :1],
+    "a crop": torch.randn(2, 3, 6, 9).to(memory_format=LAST)[..., 2:7],
+    "a sequence": torch.randn(2, 5, 3).movedim(-1, 1)[..., None],
+    "columns first": torch.randn(2, 4, 5, 3).permute(0, 3, 2, 1),
+    "columns first, one row": torch.randn(2, 4, 1, 3).permute(0, 3, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_format_is_the_one_that_a_convolution_answers_in(name):
+    x = LAYOUTS[name]
+    layer, conv = contconv.ContinuousConv2d(x.shape[1], 4, 3), nn.Conv2d(x.shape[1], 4, 3, padding=2)
     want = conv(x)
     assert layer(x, size=want.shape[2:]).stride() == want.stride()
 

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
 from contconv.kernels import Kernel, Traits, as_kernel, dilation_of, support, traits
+from contconv.layout import format_of
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
 from contconv.tracing import exportable, exported_flexibly, has_symbols, in_graph, served_by
 from contconv.transforms import differentiated, exporting, transformed
-
-CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def continuous_conv(
@@ -177,15 +176,7 @@ def like_format_of(x: Tensor, y: Tensor) -> Tensor:
     """channels_last in, channels_last out; otherwise contiguous. Under a transform y stays as it is."""
     if transformed():
         return y
-    return y.contiguous(memory_format=CHANNELS_LAST[x.ndim] if is_channels_last(x) else torch.contiguous_format)
-
-
-def is_channels_last(x: Tensor) -> bool:
-    if x.ndim not in CHANNELS_LAST or not x.is_contiguous(memory_format=CHANNELS_LAST[x.ndim]):
-        return False
-    # One channel, or one pixel, is contiguous either way. Then the strides tell which was meant, as they do in PyTorch.
-    meant = x.stride(1) == 1 and x.stride(-1) >= x.shape[1] and x.shape[1:].numel() > 1
-    return meant or not x.is_contiguous()
+    return y.contiguous(memory_format=format_of(x))
 
 
 served_by(computed)

@@ -6,8 +6,10 @@ import pytest
 import torch
 from cases import relative_error
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
+import contconv
 from contconv.native import library, nets
 
 SLOPE = 0.01
@@ -99,6 +101,74 @@ def test_only_gradients_that_are_wanted(isa: str) -> None:
         assert all(grad.abs().sum() > 0 for grad in grads)
 
 
+def gradients(y: Tensor, parameters: list[Tensor], create_graph: bool) -> list[Tensor]:
+    return [grad.detach() for grad in torch.autograd.grad(y.square().sum(), parameters, create_graph=create_graph)]
+
+
+def test_layers_that_have_something_in_common(isa: str) -> None:
+    """One layer twice, and one made from the other: a gradient is no other where it is to be differentiated."""
+    d, [(weight, bias)] = drawn(30, (16, 16))
+    for other in (weight, weight.clone(), weight * 2):
+        twins = [weight.detach().double().requires_grad_(), bias.detach().double().requires_grad_()]
+        doubled = twins[0] if other is weight else twins[0] * (other / weight).detach().mean().round().double()
+        wanted = gradients(nets.units(d.double(), [(twins[0], twins[1]), (doubled, twins[1])], SLOPE), twins, False)
+        for create_graph in (False, True):
+            y = nets.units(d, [(weight, bias), (other, bias)], SLOPE)
+            assert used(y)
+            found = torch.autograd.grad(y.square().sum(), [weight, bias], create_graph=create_graph, retain_graph=True)
+            assert all(relative_error(a.detach(), b) < 1e-5 for a, b in zip(found, wanted, strict=True))
+
+
+def test_hooks_run_once(isa: str) -> None:
+    d, layers = drawn(30, (2, 16, 16))
+    wanted = gradients(nets.units(d, layers, SLOPE), flat(layers), False)
+    for tensor in flat(layers):
+        tensor.register_hook(lambda grad: 10 * grad)
+    for create_graph in (False, True):
+        found = gradients(nets.units(d, layers, SLOPE), flat(layers), create_graph)
+        assert all(relative_error(a, 10 * b) < 1e-5 for a, b in zip(found, wanted, strict=True))
+
+
+def test_saved_tensors_come_back_in_another_layout(isa: str) -> None:
+    d, layers = drawn(30, (2, 16, 16))
+    wanted = gradients(nets.units(d, layers, SLOPE), flat(layers), False)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.mT.contiguous() if t.ndim == 2 else t, lambda t: t.mT if t.ndim == 2 else t
+    ):
+        y = nets.units(d, layers, SLOPE)
+    found = torch.autograd.grad(y, flat(layers), 2 * y.detach())
+    assert all(relative_error(a, b) < 1e-6 for a, b in zip(found, wanted, strict=True))
+
+
+def test_gradients_are_batched_and_have_tangents(isa: str) -> None:
+    d, layers = drawn(4, (2, 16, 16))
+    y = nets.units(d, layers, SLOPE)
+    seeds = torch.randn(3, *y.shape)
+    batched = torch.autograd.grad(y, flat(layers), seeds, is_grads_batched=True, retain_graph=True)
+    each = [torch.autograd.grad(y, flat(layers), seed, retain_graph=True) for seed in seeds]
+    for found, alone in zip(batched, zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(alone))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(seeds[0], seeds[1])
+        for grad, tangent in zip(torch.autograd.grad(y, flat(layers), dual), each[1], strict=True):
+            torch.testing.assert_close(forward_ad.unpack_dual(grad).tangent, tangent)
+
+
+def test_gradients_of_a_whole_layer_are_batched(isa: str) -> None:
+    layer = contconv.ContinuousConv2d(1, 1, 3, scale=0.7)
+    y = layer(torch.randn(1, 1, 5, 5)).flatten()
+    parameters = list(layer.kernel.layers.parameters())
+    batched = torch.autograd.grad(y, parameters, torch.eye(len(y)), is_grads_batched=True, retain_graph=True)
+    for i in range(len(y)):
+        for found, alone in zip(batched, torch.autograd.grad(y[i], parameters, retain_graph=True), strict=True):
+            torch.testing.assert_close(found[i], alone, rtol=1e-4, atol=1e-6)
+
+
+def test_tensors_that_are_not_what_lies_in_memory(isa: str) -> None:
+    d, layers = drawn(4, (2, 16, 16))
+    torch.testing.assert_close(nets.units(torch._neg_view(-d), layers, SLOPE), nets.units(d, layers, SLOPE))
+
+
 def test_nan_and_inf_stay_with_their_point(isa: str) -> None:
     d, layers = drawn(100, (2, 16, 16))
     d[3, 1], d[50, 0] = float("nan"), float("inf")
@@ -133,7 +203,8 @@ def test_what_only_torch_can_do_is_left_to_torch(isa: str) -> None:
     d, layers = drawn(6, (2, 16, 16))
     want = nets.units(d, layers, SLOPE).detach()
     assert not used(nets.units(d.clone().requires_grad_(), layers, SLOPE))
-    assert not used(nets.units(*drawn(6, (2, *[4] * 9)), SLOPE))  # more layers than the kernel has room for
+    for widths in ((2, *[4] * 9), (2, 300)):  # more layers than the kernel has room for, wider ones
+        assert not used(nets.units(*drawn(6, widths), SLOPE))
     one_by_one = torch.func.vmap(lambda point: nets.units(point[None], layers, SLOPE)[0])(d)
     torch.testing.assert_close(one_by_one, want)
     _, slope = torch.func.jvp(lambda points: nets.units(points, layers, SLOPE), (d,), (torch.ones_like(d),))

@@ -2,6 +2,7 @@
 way back."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 from contconv.native import library
 from contconv.native.counting import count
 from contconv.precision import autocasts
-from contconv.transforms import differentiated, traced, transformed
+from contconv.transforms import differentiated, traced, transformed, unobserved
 
 PLAIN = (Tensor, nn.Parameter)
+WIDEST = 128  # units of a layer: matrix products of torch do better with more
 
 
 def units(points: Tensor, layers: Sequence[tuple[Tensor, Tensor]], slope: float) -> Tensor:
@@ -26,32 +28,54 @@ def units(points: Tensor, layers: Sequence[tuple[Tensor, Tensor]], slope: float)
             [-1.,  1.]])
     """
     parameters = [tensor for layer in layers for tensor in layer]
-    if _serves(points, parameters):
+    if slope > 0 and points.ndim == 2 and not points.requires_grad and _serves(points, *parameters):
         return _Units.apply(points, slope, *parameters)
-    return _units(points, parameters, slope)
+    return _hidden(points, parameters, slope)[-1]
 
 
-def _units(points: Tensor, parameters: Sequence[Tensor], slope: float) -> Tensor:
-    """The same, in operations of torch."""
-    hidden = points
+def _hidden(points: Tensor, parameters: Sequence[Tensor], slope: float) -> list[Tensor]:
+    """The units of every layer, in operations of torch."""
+    hidden = [points]
     for i in range(0, len(parameters), 2):
         weight, bias = parameters[i : i + 2]
         if i + 2 == len(parameters):  # the unit that is always 1: nothing comes in, a bias of 1
             weight, bias = F.pad(weight, (0, 0, 0, 1)), F.pad(bias, (0, 1), value=1.0)
-        hidden = F.leaky_relu(F.linear(hidden, weight, bias), slope, inplace=True)
+        hidden.append(F.leaky_relu(F.linear(hidden[-1], weight, bias), slope, inplace=True))
     return hidden
 
 
-def _serves(points: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether the native kernel can: plain float32 tensors on the CPU, whose values are there, with plain autograd."""
+def _gradients(points: Tensor, parameters: Sequence[Tensor], slope: float, grad_y: Tensor) -> list[Tensor]:
+    """Of every parameter, in operations of torch, so that they can be differentiated, batched, traced."""
+    *hidden, last = _hidden(points, parameters, slope)
+    units, gradient = last[:, :-1], grad_y[:, :-1]
+    gradients: list[Tensor] = []
+    for before, weight in zip(reversed(hidden), reversed(parameters[::2]), strict=True):
+        gradient = torch.where(units > 0, gradient, slope * gradient)
+        gradients = [gradient.mT @ before, gradient.sum(0), *gradients]
+        units, gradient = before, gradient @ weight
+    return gradients
+
+
+def _serves(*tensors: Tensor) -> bool:
+    """Whether the native kernel can: plain float32 on the CPU, as it lies in memory, with plain autograd."""
     return (
-        all(type(t) in PLAIN and t.dtype == torch.float32 and t.device.type == "cpu" for t in (points, *parameters))
-        and len(parameters) <= 2 * library.MOST_LAYERS
-        and not points.requires_grad
-        and not (transformed() or differentiated() or traced() or autocasts(points.device))
-        and torch._C._get_tracing_state() is None  # torch.jit.trace
+        torch._C._get_tracing_state() is None  # torch.jit.trace
+        and all(type(t) in PLAIN and t.dtype == torch.float32 for t in tensors)
+        and all(torch._C._dispatch_keys(t).raw_repr() in _plain_keys() for t in tensors)
+        and 1 < len(tensors) <= 2 * library.MOST_LAYERS + 1
+        and max(t.shape[-1] for t in tensors) <= WIDEST
+        and not (transformed() or differentiated() or traced() or autocasts(tensors[0].device))
         and library.available()
     )
+
+
+@cache
+def _plain_keys() -> frozenset[int]:
+    """What torch dispatches on where a tensor is what lies in the CPU's memory: not sparse, negated, batched, ..."""
+    with unobserved():
+        plain = torch.empty(0, device="cpu")
+        with torch.inference_mode():
+            return frozenset(torch._C._dispatch_keys(t).raw_repr() for t in (plain, torch.empty(0, device="cpu")))
 
 
 class _Units(torch.autograd.Function):
@@ -60,7 +84,7 @@ class _Units(torch.autograd.Function):
         ctx.save_for_backward(points, *parameters)
         ctx.slope = slope
         points, parameters = points.contiguous(), tuple(p.contiguous() for p in parameters)
-        y = points.new_empty(len(points), parameters[-1].shape[0] + 1)
+        y = points.new_empty(len(points), len(parameters[-1]) + 1)
         library.net_forward(_net(points, parameters, slope), points.data_ptr(), y.data_ptr())
         count(_macs(points, parameters))
         return y
@@ -68,10 +92,9 @@ class _Units(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         points, *parameters = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants to differentiate this, too
-            needed = [p for p, needs in zip(parameters, ctx.needs_input_grad[2:], strict=True) if needs]
-            found = iter(torch.autograd.grad(_units(points, parameters, ctx.slope), needed, grad_y, create_graph=True))
-            return (None, None, *(next(found) if needs else None for needs in ctx.needs_input_grad[2:]))
+        # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
+        if torch.is_grad_enabled() or not (_serves(points, *parameters) and _serves(points, grad_y)):
+            return (None, None, *_gradients(points, parameters, ctx.slope, grad_y))
         points, grad_y, parameters = points.contiguous(), grad_y.contiguous(), [p.contiguous() for p in parameters]
         grads = [torch.empty_like(p) for p in parameters]
         net = _net(points, parameters, ctx.slope)

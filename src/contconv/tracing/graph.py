@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from contconv.layout import is_channels_last
 from contconv.precision import autocasts, computing_dtype
 from contconv.size import Number, PerAxis, Size, exact, exact_scale, scaled_size
-from contconv.tracing.op import FORMATS
 from contconv.tracing.owners import number_of
 from contconv.transforms import exporting, while_tracing
 
@@ -147,10 +147,7 @@ def in_graph(
     floats = (
         torch.stack([torch.ones((), dtype=torch.float64) * value for value in found.floats]) if found.floats else None
     )
-    last = FORMATS.get(x.ndim)
-    # `is_contiguous` may depend on sizes that only a run will tell; which stride is one does not.
-    inner = last is not None and _surely(x.stride(1) == 1)
-    channels_last = inner and (_surely(x.shape[1] == 1) or not _surely(x.stride(-1) == 1))
+    channels_last = is_channels_last(x, _surely)
     autocast = computing_dtype(x) if autocasts(x.device) else None
     middle = " ".join([_center(c) for c in _each(center, axes)])
     return torch.ops.contconv.conv(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from contconv.layout import CHANNELS_LAST
 from contconv.native.ops import tape_only
 from contconv.overrides import check_thread
 from contconv.size import exact_scale, scaled_size
@@ -30,7 +31,6 @@ ARGUMENTS = (
     "int out_channels, ScalarType? autocast, bool channels_last, str padding_mode, bool antialias, str center, "
     "str? strategy, int? memory_limit, int[]? kernel_size"
 )
-FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 _pipeline: list[Callable[..., Tensor]] = []
 
@@ -76,7 +76,7 @@ def computed(
     lent = dict(zip((f"kernel.{name}" for name in state_of(kernel)), state, strict=True))
     with _autocast(x, autocast):
         y: Tensor = functional_call(_Call(kernel), lent, (x, bias, options))
-    return y.contiguous(memory_format=FORMATS[x.ndim] if channels_last else torch.contiguous_format)
+    return y.contiguous(memory_format=CHANNELS_LAST[x.ndim] if channels_last else torch.contiguous_format)
 
 
 def read_scales(scales: str, ratios: Sequence[int] | None, floats: Tensor | None) -> tuple[Fraction, ...]:
@@ -115,7 +115,7 @@ def _fake_forward(
         [x.shape[0], out_channels or x.shape[1], *out],
         dtype=autocast or x.dtype,
         device=x.device,
-        memory_format=FORMATS[x.ndim] if channels_last else torch.contiguous_format,
+        memory_format=CHANNELS_LAST[x.ndim] if channels_last else torch.contiguous_format,
     )
 
 

@@ -7,8 +7,8 @@ namespace contconv {
 namespace {
 
 // The part of grad_x that one thread owns and nobody else writes: some images, some panels of input channels, and a
-// range of indices along one axis. Sums into a pixel run over classes, blocks, taps and pixels in that order whatever
-// the shares are, so the result does not depend on the number of threads.
+// range of indices along one axis. Sums into a pixel run over classes, blocks, and then taps and pixels in an order that
+// is the same whatever the shares are, so the result does not depend on the number of threads.
 struct Territory {
   int64_t image0, image1, panel0, panel1;
   int64_t low, high;   // input indices along the banded axis
