@@ -13,19 +13,20 @@ from torch import Tensor
 
 STATM = Path("/proc/self/statm")
 PAGE = 4096
+ENOUGH = 7  # rounds: the median of three is still what a busy neighbour makes it
 
 
 def interleaved_seconds(calls: dict[str, Callable[[], object]], rounds: int, budget: float) -> dict[str, float]:
     """The median time of each call; every round runs all of them, so that a slow moment of the machine hits them alike.
 
-    Stops after `rounds`, or when `budget` seconds are spent and there are three rounds.
+    Stops after `rounds`, or when `budget` seconds are spent and there are enough of them for a median.
     """
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     start = time.perf_counter()
     for done in range(rounds):
-        if done >= 3 and time.perf_counter() - start > budget:
+        if done >= ENOUGH and time.perf_counter() - start > budget:
             break
         for name, call in calls.items():
             before = time.perf_counter()

@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
-        "--budget", type=float, default=8.0, help="seconds per case after which three rounds are enough"
+        "--budget", type=float, default=8.0, help="seconds per case after which seven rounds are enough"
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"))
     parser.add_argument("--baseline", type=Path, help="compare with this earlier result")

@@ -3,10 +3,6 @@
 #include <cstring>
 #include <new>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include "problem.h"
 
 namespace contconv {
@@ -53,22 +49,6 @@ bool tables_are_sound(const ContconvProblem& p) {
   return true;
 }
 
-// Large results are written to memory that nobody has touched yet. Asking for large pages first makes that five times
-// cheaper than taking a page fault every 4 KiB. It is a hint: failure is no error.
-void prefer_large_pages(float* data, int64_t count) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kPage = 2 << 20;
-  if (data == nullptr || count < (1 << 20)) return;
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
-  const uintptr_t last = reinterpret_cast<uintptr_t>(data + count) / kPage * kPage;
-  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#else
-  (void)data, (void)count;
-#endif
-}
-
-int64_t pixels(const int64_t* size) { return size[0] * size[1] * size[2]; }
-
 template <class Call>
 int with_memory(Call&& call) {
   try {
@@ -98,13 +78,11 @@ __attribute__((visibility("default"))) const char* contconv_limit_isa(const char
 
 __attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in,
                                                             float* y, int algorithm) {
-  contconv::prefer_large_pages(y, p->batch * contconv::pixels(p->out) * p->out_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->forward(*p, *in, y, algorithm); });
 }
 
 __attribute__((visibility("default"))) int contconv_backward(const ContconvProblem* p, const ContconvInputs* in,
                                                              const ContconvGradients* to, int algorithm) {
-  contconv::prefer_large_pages(to->x, p->batch * contconv::pixels(p->in) * p->in_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->backward(*p, *in, *to, algorithm); });
 }
 
