@@ -19,10 +19,14 @@ def runnable_isas() -> list[str]:
     return list(dict.fromkeys(library.limit_isa(isa) for isa in ISAS)) if native.available() else ["none"]
 
 
-@pytest.fixture(params=runnable_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(autouse=True)
+def built() -> None:
     if not native.available():
         pytest.skip(native.status())
+
+
+@pytest.fixture(params=runnable_isas())
+def isa(built: None, request: pytest.FixtureRequest) -> Iterator[str]:
     library.limit_isa(request.param)
     yield request.param
     library.limit_isa(None)
