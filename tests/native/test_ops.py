@@ -17,12 +17,6 @@ EVERY = [
 ]
 
 
-@pytest.fixture
-def built() -> None:
-    if not native.available():
-        pytest.skip(native.status())
-
-
 @pytest.mark.parametrize(("case", "algorithm"), EVERY)
 def test_opcheck(built: None, case: Case, algorithm: str) -> None:
     p = problem(case)

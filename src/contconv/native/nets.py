@@ -28,7 +28,8 @@ def units(points: Tensor, layers: Sequence[tuple[Tensor, Tensor]], slope: float)
             [-1.,  1.]])
     """
     parameters = [tensor for layer in layers for tensor in layer]
-    if slope > 0 and points.ndim == 2 and not points.requires_grad and _serves(points, *parameters):
+    fits = len(layers) <= library.MOST_LAYERS and max((len(bias) for _, bias in layers), default=WIDEST + 1) <= WIDEST
+    if fits and slope > 0 and points.ndim == 2 and not points.requires_grad and _serves(points, *parameters):
         return _Units.apply(points, slope, *parameters)
     return _hidden(points, parameters, slope)[-1]
 
@@ -62,8 +63,6 @@ def _serves(*tensors: Tensor) -> bool:
         torch._C._get_tracing_state() is None  # torch.jit.trace
         and all(type(t) in PLAIN and t.dtype == torch.float32 for t in tensors)
         and all(torch._C._dispatch_keys(t).raw_repr() in _plain_keys() for t in tensors)
-        and 1 < len(tensors) <= 2 * library.MOST_LAYERS + 1
-        and max(t.shape[-1] for t in tensors) <= WIDEST
         and not (transformed() or differentiated() or traced() or autocasts(tensors[0].device))
         and library.available()
     )
@@ -93,7 +92,7 @@ class _Units(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         points, *parameters = ctx.saved_tensors
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
-        if torch.is_grad_enabled() or not (_serves(points, *parameters) and _serves(points, grad_y)):
+        if torch.is_grad_enabled() or not _serves(points, grad_y, *parameters):
             return (None, None, *_gradients(points, parameters, ctx.slope, grad_y))
         points, grad_y, parameters = points.contiguous(), grad_y.contiguous(), [p.contiguous() for p in parameters]
         grads = [torch.empty_like(p) for p in parameters]

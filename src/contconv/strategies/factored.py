@@ -15,6 +15,7 @@ from torch import Tensor
 from contconv.grid import phase_index
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
+from contconv.native.counting import count
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
 from contconv.strategies.engine import inputs_seen, lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.problem import Cost, Problem, biased
@@ -136,12 +137,16 @@ def contracted_at_output(x: Tensor, basis: Tensor, mixing: Tensor, problem: Prob
     """x: [N, Cin, *in], basis: [out, T, R], mixing: [R, g, Co, Ci] -> [N, g, Co, out]."""
     z = torch.einsum("ncpt,ptr->nprc", seen(x, problem), basis)
     z = z.unflatten(-1, (problem.groups, problem.in_channels // problem.groups))
+    if mixing.shape[0] * mixing.shape[-1] == 1:  # nothing to sum over: no matrix product
+        count(problem.batch * problem.outputs * problem.weights)
     return torch.einsum("nprgi,rgoi->ngop", z, mixing)
 
 
 def contracted_at_input(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
     """x: [N, Cin, *in], basis: [out, T, R], mixing: [R, g, Co, Ci] -> [N, g, Co, out]."""
     grouped = x.flatten(2).unflatten(1, (problem.groups, problem.in_channels // problem.groups))  # [N, g, Ci, in]
+    if mixing.shape[-1] == 1:  # nothing to sum over: no matrix product
+        count(problem.batch * problem.inputs * mixing.shape[0] * problem.weights)
     u = torch.einsum("ngim,rgoi->nrgom", grouped, mixing).flatten(1, 3)  # [N, R*g*Co, in]
     near = seen(u.unflatten(-1, problem.in_size), problem)  # [N, R*g*Co, out, T]
     near = near.unflatten(1, (mixing.shape[0], *mixing.shape[1:3]))

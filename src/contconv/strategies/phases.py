@@ -34,13 +34,16 @@ class Phases:
 
     def cost(self, problem: Problem) -> Cost:
         filters = problem.phases * problem.taps * problem.weights
-        macs = problem.macs + problem.basis_functions * filters + problem.sampling_macs
+        made = problem.basis_functions * filters + problem.sampling_macs
+        macs = problem.macs + made
         if self._native(problem):
             return Cost(macs, native_bytes(problem, "filters"))
         if waste(problem) <= MOST_WASTE:
             wide = waste(problem)
-            macs = int(wide * problem.macs) + problem.basis_functions * filters
-            return Cost(macs, max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels))
+            return Cost(
+                round(wide * problem.macs) + made,
+                max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels),
+            )
         last = problem.axes[-1].out_size * problem.taps
         gathered = problem.batch * problem.in_channels * (problem.inputs + last * rows_of_a_class(problem))
         return Cost(macs, max(problem.dtype.itemsize, 4) * (2 * filters + last * problem.weights + gathered))

@@ -27,7 +27,7 @@ def _known(value: float) -> bool:
 
 
 def _surely(condition: bool) -> bool:
-    """Whether a condition holds whatever the symbols are."""
+    """Whether a condition holds whatever the symbols are. (As `layout.surely`, which dynamo would not follow.)"""
     return torch.fx.experimental.symbolic_shapes.statically_known_true(condition)
 
 
