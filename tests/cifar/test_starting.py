@@ -1,4 +1,4 @@
-"""A CCNet that starts from a trained ConvNet is that ConvNet, at its strides."""
+"""A run begins with trained weights; a CCNet that begins as a trained ConvNet is that ConvNet, at its strides."""
 
 import json
 
@@ -104,10 +104,25 @@ def test_another_start_in_the_same_folder_is_refused(data, tmp_path, capsys, sma
     assert "init.sha256 is '" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("network", [CCNET, CONVNET], ids=lambda network: network.model)
+def test_a_run_goes_on_from_trained_weights_of_its_own_kind(data, tmp_path, network):
+    torch.manual_seed(1)
+    before, path = build(network), tmp_path / "before.safetensors"
+    save_weights(path, before, network)
+    begun = config(1, network, init=start(path, network))
+    run = Run(begun, *images(data), tmp_path / "out", launched(Devices("cpu"), "32-true"), Watching())
+    now = run.state.model.state_dict()
+    assert all(torch.equal(now[name], tensor) for name, tensor in before.state_dict().items())
+    run.step()
+    assert not torch.equal(now["convs.0.bias"], before.state_dict()["convs.0.bias"])
+
+
 def test_what_cannot_be_begun_with_is_refused(data, tmp_path, capsys, small):
     run = write_run(tmp_path / "run", CCNET) / "model.safetensors"
     assert trained(data, tmp_path / "out", "--init", str(run)) == 2
-    assert "init is for ccnet with one of the kernels taps, spline, spline-folded, got ccnet" in capsys.readouterr().err
-    assert trained(data, tmp_path / "out", "--kernel", "spline", "--init", str(run)) == 2
-    assert "init must hold the weights of Network(model='convnet'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "init must hold the weights of Network(model='ccnet', kernel=None" in error
+    assert "only ccnet with one of the kernels taps, spline, spline-folded can begin as a convnet" in error
+    assert trained(data, tmp_path / "out", "--kernel", "taps", "--init", str(run)) == 2
+    assert "or of Network(model='convnet'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -141,7 +141,7 @@ class Config:
     precision: str = "32-true"
     """As Lightning Fabric names it."""
     init: Start | None = None
-    """A trained ConvNet that CCNet begins as."""
+    """Trained weights to begin with, the network's own or a ConvNet's."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale_std < math.inf:

@@ -35,7 +35,7 @@ class Train:
     last_layers: int = 1
     """How many layers have last_kernel."""
     init: Path | None = None
-    """Weights of a trained convnet that ccnet begins with (kernels taps and spline)."""
+    """Trained weights to begin with: the network's own, or for ccnet (kernels taps and spline) those of a convnet."""
     recipe: RecipeName = "short"
     """short: Muon for filters, AdamW for the rest, one cycle, 10 epochs. paper: Adam, two drops, 400 epochs."""
     epochs: int | None = None

@@ -1,4 +1,4 @@
-"""A CCNet that begins as a trained ConvNet: its filters go through the convolutions' taps."""
+"""Networks that begin with trained weights: of their own kind, or a CCNet with those of a ConvNet, which it then is."""
 
 import hashlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ STRIDES = tuple(Fraction(1, layer.stride) for layer in layers(3, 32)[1:])  # the
 
 @dataclass(frozen=True)
 class Start:
-    """The file of a trained ConvNet's weights."""
+    """The file of trained weights."""
 
     path: str
     sha256: str
@@ -28,29 +28,34 @@ class Start:
 
 def start(path: Path, network: Network) -> Start:
     """What a network of this kind shall begin with, if it can."""
-    if network.model != "ccnet" or {network.kernel, network.last_kernel or network.kernel} - {*STARTED}:
-        kernels = (network.kernel, network.last_kernel) if network.model == "ccnet" else ()
-        kernel = " and ".join(name for name in kernels if name is not None)
-        raise ValueError(
-            f"init is for ccnet with one of the kernels {', '.join(STARTED)}, got {network.model}"
-            + (f" with {kernel}" if kernel else "")
-        )
     _, there = load_weights(path)
-    wanted = Network("convnet", None, network.padding_mode, network.width, network.hidden)
-    if there != wanted:
-        raise ValueError(f"init must hold the weights of {wanted}, got {there} in {path}")
+    if there != network:
+        check_convnet(there, network, path)
     return Start(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+def check_convnet(there: Network, network: Network, path: Path) -> None:
+    """Refuse other weights than those of a ConvNet for a CCNet that can begin as one."""
+    if network.model != "ccnet" or {network.kernel, network.last_kernel or network.kernel} - {*STARTED}:
+        raise ValueError(
+            f"init must hold the weights of {network} (only ccnet with one of the kernels {', '.join(STARTED)} can "
+            f"begin as a convnet), got {there} in {path}"
+        )
+    wanted = Network("convnet", None, network.padding_mode, network.width, network.hidden)
+    if there != wanted:
+        raise ValueError(f"init must hold the weights of {network} or of {wanted}, got {there} in {path}")
+
+
 def begin(model: nn.Module, found: Start) -> None:
-    """Fill a fresh CCNet with the weights of the file."""
+    """Fill a fresh network with the weights of the file."""
     path = Path(found.path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != found.sha256:
         raise ValueError(f"init: {path} is another file than the run was begun with")
-    convnet, _ = load_weights(path)
-    assert isinstance(model, CCNet)
-    assert isinstance(convnet, ConvNet)
-    take_over(model, convnet)
+    there, _ = load_weights(path)
+    if isinstance(model, CCNet) and isinstance(there, ConvNet):
+        take_over(model, there)
+    else:
+        model.load_state_dict(there.state_dict())
 
 
 def take_over(model: CCNet, convnet: ConvNet) -> None:
