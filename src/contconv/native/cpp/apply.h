@@ -9,23 +9,26 @@ namespace {
 // y[rows of the block, lanes of the panel] = filter . x over some runs + (bias or, where runs were added before, y)
 CONTCONV_APART void apply_runs(const Filters& f, const Panel& panel, const float* filter, const BlockRows& rows,
                                int64_t run0, int64_t run1, const float* bias, float* y) {
-  const Geometry& g = f.g;
-  const int64_t channel = panel.group * g.group_out + panel.first, offset = panel.group * g.group_in;
+  // What is needed after the sums is in local variables: as far as the compiler knows, a store to y changes all others.
+  const int64_t channel = panel.group * f.g.group_out + panel.first, offset = panel.group * f.g.group_in;
+  const int64_t lanes = panel.lanes, pitch = f.g.p.out_channels, block_rows = f.g.block_rows, *out = rows.out;
+  const int64_t window = f.g.window, run_pitch = f.run_pitch;
+  const float* const* in = rows.in + run0 * block_rows;
+  const bool is_first = run0 == 0;
+  Vec added[kVecs] = {};
+  for (int v = 0; v < kVecs && bias && is_first; ++v)
+    added[v] = load_lanes(bias + channel + v * kLanes, lanes - v * kLanes);
   for_each_tile(rows.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value;
-    for (int i = 0; i < Rows; ++i) expect_write(y + rows.out[first + i] * g.p.out_channels + channel);
+    float* to[Rows];
+    for (int i = 0; i < Rows; ++i) to[i] = y + out[first + i] * pitch + channel;
+    for (int i = 0; i < Rows; ++i) expect_write(to[i]);
     Tile<Rows, decltype(vecs)::value> acc;
-    dot_tile(acc, rows.in + run0 * g.block_rows + first, g.block_rows, run1 - run0, offset, g.window,
-             filter + run0 * f.run_pitch, f.run_pitch);
+    dot_tile(acc, in + first, block_rows, run1 - run0, offset, window, filter + run0 * run_pitch, run_pitch);
     acc.for_each([&](int i, int v, Vec value) {
-      const int64_t lanes = panel.lanes - v * kLanes;
-      float* to = y + rows.out[first + i] * g.p.out_channels + channel + v * kLanes;
-      if (run0 > 0) {
-        value += load_lanes(to, lanes);
-      } else if (bias) {
-        value += load_lanes(bias + channel + v * kLanes, lanes);
-      }
-      store_lanes(to, value, lanes);
+      const int64_t rest = lanes - v * kLanes;
+      float* target = to[i] + v * kLanes;
+      store_lanes(target, value + (is_first ? added[v] : load_lanes(target, rest)), rest);
     });
   });
 }

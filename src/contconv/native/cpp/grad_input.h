@@ -52,16 +52,18 @@ struct Pairs {
 // grad_x[to[i], lanes of the panel] += filter . grad_y[from[i]], in order: pixels of one block may share a source
 CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const float* filter, int64_t count,
                                   const Pairs& pairs) {
-  const Geometry& g = f.g;
-  const int64_t channel = panel.group * g.group_in + panel.first, offset = panel.group * g.group_out;
+  // Local variables, as in apply_runs.
+  const int64_t channel = panel.group * f.g.group_in + panel.first, offset = panel.group * f.g.group_out;
+  const int64_t lanes = panel.lanes, depth = f.g.group_out;
   for_each_tile(count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
     Tile<Rows, Vecs> acc;
-    dot_tile(acc, pairs.from + first, 0, 1, offset, g.group_out, filter, 0);
+    dot_tile(acc, pairs.from + first, 0, 1, offset, depth, filter, 0);
+    float* to[Rows];
+    for (int i = 0; i < Rows; ++i) to[i] = pairs.to[first + i] + channel;
     acc.for_each([&](int i, int v, Vec value) {
-      float* target = pairs.to[first + i] + channel + v * kLanes;
-      const int64_t lanes = panel.lanes - v * kLanes;
-      store_lanes(target, load_lanes(target, lanes) + value, lanes);
+      float* target = to[i] + v * kLanes;
+      store_lanes(target, load_lanes(target, lanes - v * kLanes) + value, lanes - v * kLanes);
     });
   });
 }

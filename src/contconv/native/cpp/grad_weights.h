@@ -25,15 +25,18 @@ struct FilterGradients {
 CONTCONV_APART void add_filter_gradient(const Geometry& g, const Panel& panel, const BlockRows& rows,
                                         const float* grad_y, const int64_t* starts, int64_t run_step, bool fresh,
                                         float* to) {
-  const int64_t offset = panel.group * g.group_in;
-  for (int64_t r = 0; r < g.runs; ++r, to += run_step) {
-    for_each_tile(g.window, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+  const int64_t offset = panel.group * g.group_in, window = g.window, runs = g.runs, count = rows.count;
+  const float* const* in = rows.in;
+  for (int64_t r = 0; r < runs; ++r, to += run_step, in += g.block_rows) {
+    for_each_tile(window, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
       Tile<Rows, Vecs> acc;
-      outer_tile(acc, rows.in + r * g.block_rows, offset + first, rows.count, grad_y);
+      outer_tile(acc, in, offset + first, count, grad_y);
+      float* target[Rows];
+      for (int i = 0; i < Rows; ++i) target[i] = to + starts[first + i];
       acc.for_each([&](int i, int v, Vec value) {
-        float* target = to + starts[first + i] + v * kLanes;
-        store(target, fresh ? value : load(target) + value);
+        float* sum = target[i] + v * kLanes;
+        store(sum, fresh ? value : load(sum) + value);
       });
     });
   }
@@ -42,10 +45,10 @@ CONTCONV_APART void add_filter_gradient(const Geometry& g, const Panel& panel, c
 // to[rows][kWidth] = grad_y of a block's rows at the lanes of a panel, padded with zeros
 inline void pack_grad_y(const Geometry& g, const Panel& panel, const BlockRows& rows, const float* grad_y, float* to) {
   const float* from = grad_y + panel.group * g.group_out + panel.first;
-  for (int64_t i = 0; i < rows.count; ++i, to += kWidth) {
-    const float* row = from + rows.out[i] * g.p.out_channels;
-    for (int v = 0; v < kVecs; ++v) store(to + v * kLanes, load_lanes(row + v * kLanes, panel.lanes - v * kLanes));
-  }
+  const int64_t lanes = panel.lanes, pitch = g.p.out_channels, count = rows.count, *out = rows.out;
+  for (int64_t i = 0; i < count; ++i, to += kWidth)
+    for (int v = 0; v < kVecs; ++v)
+      store(to + v * kLanes, load_lanes(from + out[i] * pitch + v * kLanes, lanes - v * kLanes));
 }
 
 // mixing_gradient[row][r][kWidth] += sum over k < depth of basis[k, r] * filter_gradient[row][k][kWidth]

@@ -43,13 +43,13 @@ inline void with_constant(int64_t n, Body&& body) {
   body(Constant<Most>{});
 }
 
-// Splits `count` into pieces of at most `most`, about equal (8 over 6 is 4 + 4, not 6 + 2: a small tile cannot hide the
-// latency of its multiply-adds), and calls body(first, Constant<size>) for each.
+// Splits `count` into pieces of `Most`, the last two about equal (8 over 6 is 4 + 4, not 6 + 2: a small tile cannot hide
+// the latency of its multiply-adds), and calls body(first, Constant<size>) for each.
 template <int Most, class Body>
 inline void for_each_piece(int64_t count, Body&& body) {
   for (int64_t first = 0, size; first < count; first += size) {
     const int64_t left = count - first;
-    size = ceil_div(left, ceil_div(left, Most));
+    size = left >= 2 * Most ? Most : left > Most ? (left + 1) / 2 : left;
     if (size > 6 && size % 2 == 1) size = size < left ? size + 1 : (size + 1) / 2;
     with_constant<Most>(size, [&](auto rows) { body(first, rows); });
   }

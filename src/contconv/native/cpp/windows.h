@@ -110,21 +110,26 @@ class RowScratch {
   BlockRows rows_of(int thread, const PixelClass& c, const Block& block, const float* x) const {
     const Places places = windows.of(c, block.pixel0);
     const BlockRows rows{in_rows.of(thread), out_rows.of(thread), block.rows()};
-    const int64_t images = block.images(), image_step = g.in_pixels * g.p.in_channels;
-    const float* first = x + block.image0 * image_step;
+    const int64_t images = block.images(), pixels = block.pixel1 - block.pixel0;
+    const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels, channels = g.p.in_channels;
+    const int64_t runs = g.runs, block_rows = g.block_rows, window = g.window;
+    const float *first = x + block.image0 * in_step, *padding = zeros.data();
     float* copy = copies.of(thread);
-    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
+    for (int64_t q = 0; q < pixels; ++q)
       for (int64_t n = 0; n < images; ++n)
-        rows.out[q * images + n] = (block.image0 + n) * g.out_pixels + places.out[q];
-      const float** to = rows.in + q * images;
-      for (int64_t r = 0; r < g.runs; ++r, to += g.block_rows) {
-        const int32_t place = places.in[q * g.runs + r];
-        for (int64_t n = 0; n < images; ++n) {
-          if (place <= broken(0)) {
-            to[n] = copied(first + n * image_step, places.out[q], place, copy);
-            copy += g.window;
+        rows.out[q * images + n] = (block.image0 + n) * out_step + places.out[q];
+    for (int64_t r = 0; r < runs; ++r) {
+      const float** to = rows.in + r * block_rows;
+      for (int64_t q = 0; q < pixels; ++q) {
+        const int32_t place = places.in[q * runs + r];
+        for (int64_t n = 0; n < images; ++n, ++to) {
+          if (place >= 0) {
+            *to = first + n * in_step + place * channels;
+          } else if (place == kPadding) {
+            *to = padding;
           } else {
-            to[n] = place == kPadding ? zeros.data() : first + n * image_step + place * g.p.in_channels;
+            *to = copied(first + n * in_step, places.out[q], place, copy);
+            copy += window;
           }
         }
       }
