@@ -22,6 +22,12 @@ class Runs {
   }
   Buffer<int64_t> begin;   // [count + 1]
   int64_t count;
+
+  int64_t longest() const {
+    int64_t length = 0;
+    for (int64_t i = 0; i < count; ++i) length = most(length, begin[i + 1] - begin[i]);
+    return length;
+  }
 };
 
 // A strip of columns: some runs along the last axis, and the input columns that they read.
@@ -69,7 +75,8 @@ class FactoredInput {
         rows(g.axis[0].taps * g.axis[1].taps), columns(most(g.axis[2].taps, kStripBytes / (4 * rows * pixel_size))),
         runs0(g.axis[0]), runs1(g.axis[1]), runs2(g.axis[2]), strips(g.axis[2], runs2, columns),
         mixing(panels.count() * pixel_size * g.group_in), u(g.p.threads, rows * columns * pixel_size),
-        keys(g.p.threads, 2 * rows + g.taps), pointers(g.p.threads, most(g.axis[2].in, g.taps) + kRows) {
+        index(g.p.threads, 2 * rows + g.taps), pointers(g.p.threads, most(g.axis[2].in, g.taps) + kRows),
+        lines(g.p.threads, runs0.longest() * runs1.longest()) {
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
 #pragma omp parallel for num_threads(g.team(panels.count() * pixel_size * g.group_in)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
@@ -88,40 +95,64 @@ class FactoredInput {
     for (int64_t i = 0; i < wide * bands; ++i) {
       const int64_t j = i % panels.count(), strip = i / panels.count() % strips.count;
       const int64_t band = i / panels.count() / strips.count % bands, image = i / panels.count() / strips.count / bands;
-      forget_rows();
+      const Own own = own_of(omp_get_thread_num());
+      for (int64_t k = 0; k < rows; ++k) own.held[k] = -1;
       for (int64_t r0 = 0; r0 < runs0.count; ++r0)
         for (int64_t r1 = band * runs1.count / bands; r1 < (band + 1) * runs1.count / bands; ++r1)
-          sweep(image, j, strips[strip], r0, r1);
+          sweep(own, image, j, strips[strip], r0, r1);
     }
   }
 
  private:
   static constexpr int64_t kStripBytes = 256 << 10;
 
-  // Scratch of a thread: which input row each slot of u holds, the slot of each tap along axes 0 and 1, tap offsets.
-  int64_t* held_of(int thread) const { return keys.of(thread); }
-  int64_t* slots_of(int thread) const { return keys.of(thread) + rows; }
-  int64_t* offsets_of(int thread) const { return keys.of(thread) + 2 * rows; }
+  // A row of output pixels: where it begins in y, at the panel's first channel, and the basis of its first class.
+  struct Line {
+    float* y;
+    const float* basis;
+  };
 
-  void forget_rows() const {
-    for (int64_t i = 0; i < rows; ++i) held_of(omp_get_thread_num())[i] = -1;
+  // The scratch of a thread.
+  struct Own {
+    float* u;                // [rows][columns][rank][kWidth]
+    int64_t* held;           // [rows]: which input row each slot of u holds
+    int64_t* slots;          // [rows]: the slot of each tap along axes 0 and 1
+    int64_t* offsets;        // [taps]: where the values of the basis begin for each tap that is no padding
+    const float** pointers;  // [columns of x or taps]: pixels of x under a strip, or panels of u under taps
+    const float** basis;     // [kRows]: that of the output pixels of a tile
+    Line* lines;             // [longest run along axis 0 times that along axis 1]: those of a patch
+  };
+  // What lies under an output pixel, in the thread's pointers and offsets: so many panels of u, each so deep.
+  struct Under {
+    int64_t count, depth;
+  };
+  Own own_of(int thread) const {
+    int64_t* keys = index.of(thread);
+    const float** x = pointers.of(thread);
+    return {u.of(thread), keys, keys + rows, keys + 2 * rows, x, x + most(g.axis[2].in, g.taps), lines.of(thread)};
   }
 
   // y along one strip, for one run of axis 0 and one of axis 1
-  void sweep(int64_t image, int64_t j, const Strip& strip, int64_t r0, int64_t r1) const {
-    hold_rows(image, j, strip, g.axis[0].sources(runs0.begin[r0]), g.axis[1].sources(runs1.begin[r1]));
-    for (int64_t run = strip.run0; run < strip.run1; ++run) {
-      const int64_t taps = taps_of_run(run);
-      const int64_t low[3] = {runs0.begin[r0], runs1.begin[r1], runs2.begin[run]};
-      const int64_t high[3] = {runs0.begin[r0 + 1], runs1.begin[r1 + 1], runs2.begin[run + 1]};
-      write_patch(image, panels[j], low, high, taps);
+  void sweep(const Own& own, int64_t image, int64_t j, const Strip& strip, int64_t r0, int64_t r1) const {
+    hold_rows(own, image, j, strip, g.axis[0].sources(runs0.begin[r0]), g.axis[1].sources(runs1.begin[r1]));
+    const Panel panel = panels[j];
+    const int64_t channel = panel.group * g.group_out + panel.first;
+    int64_t count = 0;
+    for (int64_t o0 = runs0.begin[r0]; o0 < runs0.begin[r0 + 1]; ++o0) {
+      for (int64_t o1 = runs1.begin[r1]; o1 < runs1.begin[r1 + 1]; ++o1) {
+        const int64_t pixel = ((image * g.axis[0].out + o0) * g.axis[1].out + o1) * g.axis[2].out;
+        own.lines[count++] = {y + pixel * g.p.out_channels + channel,
+                              in.weights + g.first_class_of(o0, o1) * g.taps * g.p.rank};
+      }
     }
+    for (int64_t run = strip.run0; run < strip.run1; ++run)
+      write_patch(own, panel, count, runs2.begin[run], runs2.begin[run + 1], under_run(own, run));
   }
 
   // Makes u for the input rows (s0[k0], s1[k1]) that are not there yet, in place of rows that are not needed now.
-  void hold_rows(int64_t image, int64_t j, const Strip& strip, const int32_t* s0, const int32_t* s1) const {
-    const int me = omp_get_thread_num();
-    int64_t *held = held_of(me), *slots = slots_of(me);
+  void hold_rows(const Own& own, int64_t image, int64_t j, const Strip& strip, const int32_t* s0,
+                 const int32_t* s1) const {
+    int64_t *held = own.held, *slots = own.slots;
     auto key_of = [&](int64_t k) {
       const int64_t a = s0[k / g.axis[1].taps], b = s1[k % g.axis[1].taps];
       return a < 0 || b < 0 ? -1 : a * g.axis[1].in + b;
@@ -138,83 +169,84 @@ class FactoredInput {
         if (held[i] == key) slots[k] = i;
       for (int64_t i = 0; i < rows && key >= 0 && slots[k] < 0; ++i) {
         if (held[i] >= 0 && needed(held[i])) continue;
-        make_row(image, j, strip, key, i);
+        make_row(own, image, j, strip, key, i);
         held[i] = key, slots[k] = i;
       }
     }
   }
 
-  float* u_at(int thread, int64_t slot, int64_t column) const {
-    return u.of(thread) + (slot * columns + column) * pixel_size;
-  }
-
   // u[slot][column][r][lane] = sum over ci of x[row, column, ci] * mixing[r, lane, ci]
-  CONTCONV_APART void make_row(int64_t image, int64_t j, const Strip& strip, int64_t row, int64_t slot) const {
-    const int me = omp_get_thread_num();
-    const float** x = pointers.of(me);
+  CONTCONV_APART void make_row(const Own& own, int64_t image, int64_t j, const Strip& strip, int64_t row,
+                               int64_t slot) const {
+    const float** x = own.pointers;
     const float* first = in.x + (image * g.in_pixels + row * g.axis[2].in) * g.p.in_channels;
     for (int64_t c = 0; c < strip.columns; ++c)
       x[c] = first + strip.column[c] * g.p.in_channels + panels[j].group * g.group_in;
-    const float* packed = mixing.data() + j * pixel_size * g.group_in;
-    for (int64_t r = 0; r < g.p.rank; ++r, packed += g.group_in * kWidth) {
-      for_each_tile(strip.columns, panels[j].vecs(), [&](int64_t c, auto tile_rows, auto vecs) {
+    const int64_t depth = g.group_in, pixel = pixel_size, count = strip.columns, rank = g.p.rank;
+    const float* packed = mixing.data() + j * pixel * depth;
+    float* to = own.u + slot * columns * pixel;
+    for (int64_t r = 0; r < rank; ++r, packed += depth * kWidth, to += kWidth) {
+      for_each_tile(count, panels[j].vecs(), [&](int64_t c, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-        dot_tile(acc, x + c, 0, 1, 0, g.group_in, packed, 0);
-        acc.for_each([&](int i, int v, Vec value) {
-          store(u_at(me, slot, c + i) + r * kWidth + v * kLanes, value);
-        });
+        dot_tile(acc, x + c, 0, 1, 0, depth, packed, 0);
+        float* target = to + c * pixel;
+        acc.for_each([&](int i, int v, Vec value) { store(target + i * pixel + v * kLanes, value); });
       });
     }
   }
 
-  // Panels of u under the taps of a run that are not padding, and where their values of the basis begin.
-  int64_t taps_of_run(int64_t run) const {
-    const int me = omp_get_thread_num();
-    const int64_t *slots = slots_of(me), *column = strips.slot.data() + run * g.axis[2].taps;
-    int64_t count = 0, basis = 0, *offset = offsets_of(me);
-    const float** panel = pointers.of(me);
+  // Panels of u under the taps of a run that are not padding, and where their values of the basis begin. Taps along the
+  // last axis are one panel where they lie side by side, as they do but at the borders.
+  Under under_run(const Own& own, int64_t run) const {
+    const int64_t taps = g.axis[2].taps, *column = strips.slot.data() + run * taps;
+    bool side_by_side = column[0] >= 0;
+    for (int64_t k = 1; k < taps; ++k) side_by_side = side_by_side && column[k] == column[0] + k;
+    const int64_t joined = side_by_side ? taps : 1;
+    Under under{0, joined * g.p.rank};
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t k = 0; k < g.axis[2].taps; ++k, basis += g.p.rank) {
-        if (slots[row] < 0 || column[k] < 0) continue;
-        offset[count] = basis;
-        panel[count++] = u_at(me, slots[row], column[k]);
+      for (int64_t k = 0; k < taps && own.slots[row] >= 0; k += joined) {
+        if (column[k] < 0) continue;
+        own.offsets[under.count] = (row * taps + k) * g.p.rank;
+        own.pointers[under.count++] = own.u + (own.slots[row] * columns + column[k]) * pixel_size;
       }
     }
-    return count;
+    return under;
   }
 
-  // y[a patch, lanes of the panel] = bias + sum over taps and r of basis * u, kRows pixels at a time
-  void write_patch(int64_t image, const Panel& panel, const int64_t* low, const int64_t* high, int64_t taps) const {
-    const float** basis = pointers.of(omp_get_thread_num()) + most(g.axis[2].in, g.taps);
-    const int64_t channel = panel.group * g.group_out + panel.first, class_size = g.taps * g.p.rank;
+  // y[a patch, lanes of the panel] = bias + sum over taps and r of basis * u, kRows pixels at a time. The patch is
+  // columns low .. high - 1 of some lines.
+  void write_patch(const Own& own, const Panel& panel, int64_t lines_count, int64_t low, int64_t high,
+                   const Under& under) const {
+    const int64_t class_size = g.taps * g.p.rank, pitch = g.p.out_channels;
     float* to[kRows];
     int64_t filled = 0;
-    for (int64_t o0 = low[0]; o0 < high[0]; ++o0) {
-      for (int64_t o1 = low[1]; o1 < high[1]; ++o1) {
-        const int64_t line = ((image * g.axis[0].out + o0) * g.axis[1].out + o1) * g.axis[2].out;
-        const float* row_basis = in.weights + g.first_class_of(o0, o1) * class_size;
-        for (int64_t o2 = low[2]; o2 < high[2]; ++o2) {
-          basis[filled] = row_basis + g.axis[2].phase(o2) * class_size;
-          to[filled] = y + (line + o2) * g.p.out_channels + channel;
-          expect_write(to[filled++]);
-          if (filled == kRows) write_tile(panel, taps, basis, to, filled), filled = 0;
-        }
+    for (int64_t n = 0; n < lines_count; ++n) {
+      const Line line = own.lines[n];
+      for (int64_t o = low; o < high; ++o) {
+        own.basis[filled] = line.basis + g.axis[2].phase(o) * class_size;
+        to[filled] = line.y + o * pitch;
+        expect_write(to[filled++]);
+        if (filled == kRows) write_tile(own, panel, under, to, filled), filled = 0;
       }
     }
-    if (filled > 0) write_tile(panel, taps, basis, to, filled);
+    if (filled > 0) write_tile(own, panel, under, to, filled);
   }
 
-  CONTCONV_APART void write_tile(const Panel& panel, int64_t taps, const float* const* basis, float* const* to,
+  CONTCONV_APART void write_tile(const Own& own, const Panel& panel, const Under& under, float* const* to,
                                  int64_t count) const {
-    const int me = omp_get_thread_num();
-    const int64_t channel = panel.group * g.group_out + panel.first;
+    const int64_t lanes = panel.lanes, pieces = under.count, depth = under.depth, *offsets = own.offsets;
+    const float *const *basis = own.basis, *const *u_under = own.pointers;
+    Vec added[kVecs] = {};
+    for (int v = 0; v < kVecs && in.bias; ++v)
+      added[v] = load_lanes(in.bias + panel.group * g.group_out + panel.first + v * kLanes, lanes - v * kLanes);
     for_each_tile(count, panel.vecs(), [&](int64_t, auto tile_rows, auto vecs) {
-      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-      dot_panels_tile(acc, basis, taps, offsets_of(me), g.p.rank, pointers.of(me));
+      constexpr int Rows = decltype(tile_rows)::value;
+      Tile<Rows, decltype(vecs)::value> acc;
+      dot_panels_tile(acc, basis, pieces, offsets, depth, u_under);
+      float* target[Rows];
+      for (int i = 0; i < Rows; ++i) target[i] = to[i];
       acc.for_each([&](int i, int v, Vec value) {
-        const int64_t lanes = panel.lanes - v * kLanes;
-        if (in.bias) value += load_lanes(in.bias + channel + v * kLanes, lanes);
-        store_lanes(to[i] + v * kLanes, value, lanes);
+        store_lanes(target[i] + v * kLanes, value + added[v], lanes - v * kLanes);
       });
     });
   }
@@ -227,9 +259,10 @@ class FactoredInput {
   const Runs runs0, runs1, runs2;
   const Strips strips;
   const Buffer<float> mixing;        // [panels][rank][ci][kWidth]
-  const PerThread<float> u;          // [rows][columns][rank][kWidth]
-  const PerThread<int64_t> keys;
+  const PerThread<float> u;          // the scratch of each thread
+  const PerThread<int64_t> index;
   const PerThread<const float*> pointers;
+  const PerThread<Line> lines;
 };
 
 }  // namespace
