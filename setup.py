@@ -2,7 +2,8 @@
 
 The kernel is compiled once for each instruction set and the best one is picked at run time, so a wheel does not
 depend on the machine that built it. `CONTCONV_SANITIZE=1` builds with AddressSanitizer and UBSan instead, and
-`CONTCONV_BUILD=portable` (or `"portable avx2"`) for some instruction sets only, which is quicker.
+`CONTCONV_BUILD=portable` (or `"portable avx2"`) for some instruction sets only, which is quicker. With
+`CONTCONV_TILES=avx512` the portable code works in AVX-512's vectors and tiles: slowly, but on any machine.
 """
 
 import os
@@ -31,11 +32,13 @@ class BuildKernel(build_ext):
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         sanitise = os.environ.get("CONTCONV_SANITIZE", "") not in ("", "0")
         flags = COMMON + (SANITISED if sanitise else OPTIMISED)
+        tiles = [f"-DCONTCONV_TILES_{name}" for name in os.environ.get("CONTCONV_TILES", "").split()]
         wanted = os.environ.get("CONTCONV_BUILD", " ".join(INSTRUCTION_SETS)).split() if x86 else []
         sets = [isa for isa in INSTRUCTION_SETS if isa in wanted or isa == "portable"]
         units = [("dispatch.cpp", "dispatch", [*flags, *(f"-DCONTCONV_HAS_{isa}" for isa in sets)])]
         for isa in sets:
-            units.append(("kernel.cpp", isa, [*flags, *INSTRUCTION_SETS[isa], f"-DCONTCONV_ISA={isa}"]))
+            own = INSTRUCTION_SETS[isa] or tiles
+            units.append(("kernel.cpp", isa, [*flags, *own, f"-DCONTCONV_ISA={isa}"]))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = [name for names in pool.map(lambda unit: self._objects(*unit), units) for name in names]
         target = Path(self.get_ext_fullpath(ext.name))

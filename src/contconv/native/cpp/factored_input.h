@@ -239,12 +239,12 @@ class FactoredInput {
     Vec added[kVecs] = {};
     for (int v = 0; v < kVecs && in.bias; ++v)
       added[v] = load_lanes(in.bias + panel.group * g.group_out + panel.first + v * kLanes, lanes - v * kLanes);
-    for_each_tile(count, panel.vecs(), [&](int64_t, auto tile_rows, auto vecs) {
+    for_each_tile(count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       constexpr int Rows = decltype(tile_rows)::value;
       Tile<Rows, decltype(vecs)::value> acc;
-      dot_panels_tile(acc, basis, pieces, offsets, depth, u_under);
+      dot_panels_tile(acc, basis + first, pieces, offsets, depth, u_under);
       float* target[Rows];
-      for (int i = 0; i < Rows; ++i) target[i] = to[i];
+      for (int i = 0; i < Rows; ++i) target[i] = to[first + i];
       acc.for_each([&](int i, int v, Vec value) {
         store_lanes(target[i] + v * kLanes, value + added[v], lanes - v * kLanes);
       });

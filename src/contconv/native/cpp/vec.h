@@ -13,7 +13,7 @@
 namespace contconv {
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(CONTCONV_TILES_avx512)  // the latter to try its tiles on any machine
 constexpr int kLanes = 16;  // floats in a vector
 constexpr int kRows = 12;   // rows of a register tile: 12 x 2 accumulators; 12 row pointers just about fit
 #elif defined(__AVX2__) && defined(__FMA__)
