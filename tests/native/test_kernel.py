@@ -76,8 +76,11 @@ def test_non_contiguous_input_gives_the_same(isa: str, algorithm: str) -> None:
     assert torch.equal(native_y(p, algorithm), native_y(p, algorithm, [scattered, *p.leaves()[1:]]))
 
 
-@pytest.mark.parametrize(("rank", "algorithm"), [(0, "filters"), (17, "factored-output"), (17, "factored-input")])
-def test_a_long_sum_stays_accurate(isa: str, rank: int, algorithm: str) -> None:
-    p = problem(Case(1, (1, 9, 9), (1, 4, 4), (1, 7, 7), (1, 1, 1), (256, 8), rank=rank))
+@pytest.mark.parametrize(
+    ("rank", "algorithm", "out_channels"),
+    [(0, "filters", 8), (0, "filters", 64), (17, "factored-output", 8), (17, "factored-input", 8)],
+)
+def test_a_long_sum_stays_accurate(isa: str, rank: int, algorithm: str, out_channels: int) -> None:
+    p = problem(Case(1, (1, 9, 9), (1, 4, 4), (1, 7, 7), (1, 1, 1), (256, out_channels), rank=rank))
     want = float64_y(p, [leaf.double() for leaf in p.leaves()])
     assert relative_error(native_y(p, algorithm), want) < 2e-6

@@ -1,4 +1,5 @@
-// Algorithm "filters", forward: make the filter of a class, apply it to every pixel of the class in the whole batch.
+// Algorithm "filters" with many of them, forward: make the filter of a class, apply it to every pixel of the class in
+// the whole batch.
 #pragma once
 #include "filters.h"
 #include "windows.h"
@@ -44,32 +45,21 @@ class Application {
   Application(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs, float* y_)
       : g(geometry), in(inputs), y(y_), f(g, inputs, Lanes::output), cache(f), scratch(g, windows) {}
 
-  // Few filters: cells are shared out, and each takes all classes. Many: classes are, and each takes the whole batch.
   void run() const {
-    const Cells cells = cache.resident ? Cells::of_size(g, kCellBytes) : Cells::whole(g);
-    const int64_t shares = cache.resident ? cells.count() : shares_per_class() * g.classes;
+    const int64_t parts = most(1, g.p.batch * g.out_pixels / most(1, g.classes) / kRowsPerShare);
 #pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
-    for (int64_t s = 0; s < shares; ++s) {
-      if (cache.resident) {
-        for (int64_t c = 0; c < g.classes; ++c) apply_class(cells[s], c, 0, 1);
-      } else {
-        apply_class(cells[0], s / shares_per_class(), s % shares_per_class(), shares_per_class());
-      }
-    }
+    for (int64_t s = 0; s < parts * g.classes; ++s) apply_class(s / parts, s % parts, parts);
   }
 
  private:
-  static constexpr int64_t kCellBytes = 256 << 10;
   static constexpr int64_t kRowsPerShare = 2048;
 
-  int64_t shares_per_class() const { return most(1, g.p.batch * g.out_pixels / most(1, g.classes) / kRowsPerShare); }
-
-  // Part `part` of `parts` of the blocks of a class within a cell.
-  void apply_class(const Cell& cell, int64_t class_index, int64_t part, int64_t parts) const {
-    const PixelClass c = g.pixel_class(class_index, cell.low, cell.high);
+  // Part `part` of `parts` of the blocks of a class.
+  void apply_class(int64_t class_index, int64_t part, int64_t parts) const {
+    const PixelClass c = g.pixel_class(class_index);
     if (c.pixels == 0) return;
     const int me = omp_get_thread_num();
-    const Blocks blocks(g, c, cell.image0, cell.image1);
+    const Blocks blocks(g, c, 0, g.p.batch);
     for (int64_t first = 0; first < cache.panels; first += cache.at_once) {
       const float* filter = cache.get(me, class_index, first, cache.panels);
       for (int64_t b = part * blocks.count() / parts; b < (part + 1) * blocks.count() / parts; ++b) {

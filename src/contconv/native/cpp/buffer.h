@@ -30,17 +30,21 @@ class Buffer {
   T* data_;
 };
 
-// One array for each thread, a whole number of cache lines each.
+// One array for each thread, far from the others': a core fetches ahead beyond the end of what it works on, and takes
+// lines from the core that is writing them. What lies in between is never touched, so it takes no memory.
 template <class T>
 class PerThread {
  public:
-  PerThread(int64_t threads, int64_t count) : step_(padded(count)), buffer_(threads * step_) {}
+  PerThread(int64_t threads, int64_t count) : step_(apart(count)), buffer_(threads * step_) {}
   T* of(int thread) const { return buffer_.data() + thread * step_; }
 
  private:
-  static int64_t padded(int64_t count) {
-    const int64_t line = kLine / static_cast<int64_t>(sizeof(T));
-    return (count / line + 1) * line;
+  static constexpr int64_t kShort = 32 << 10, kApart = 256 << 10, kLittleApart = 4 << 10;   // bytes
+
+  static int64_t apart(int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    const int64_t whole = (bytes / kLine + 1) * kLine + (bytes < kShort ? kLittleApart : kApart);
+    return whole / static_cast<int64_t>(sizeof(T));
   }
   int64_t step_;
   Buffer<T> buffer_;

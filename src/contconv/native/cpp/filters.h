@@ -10,8 +10,6 @@ namespace {
 // it is applied backwards. The others are the rows, which the register tile reduces over.
 enum class Lanes { output, input };
 
-constexpr int64_t kFewBytes = 1 << 20;
-
 class Filters {
  public:
   Filters(const Geometry& geometry, const ContconvInputs& inputs, Lanes lanes_)
@@ -64,9 +62,6 @@ class Filters {
     }
   }
 
-  // Whether the filters of all classes are few enough to be kept while the batch passes by.
-  bool are_few() const { return 4 * g.classes * panels.count() * panel_size() <= kFewBytes; }
-
  private:
   // to[tap tap0 + i][row][lane] = sum over r of basis[c, tap0 + i, r] * mixing[r, row, lane]
   CONTCONV_APART void contract(float* to, int64_t c, int64_t tap0, int64_t count, int64_t panel) const {
@@ -111,28 +106,22 @@ class Filters {
   Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth]
 };
 
-// The filters that a thread has at hand: those of all classes, made once for everybody where they are few, or those
-// of the class that the thread is at, a few panels at a time.
+// The filter that a thread has at hand: that of the class it is at, a few panels at a time.
 class FilterCache {
  public:
   explicit FilterCache(const Filters& filters)
-      : f(filters), resident(f.are_few()), panels(f.panels.count()),
-        at_once(resident ? panels : least(panels, most(1, kClassBytes / (4 * f.panel_size())))),
-        all(resident ? f.g.classes * panels * f.panel_size() : 0),
-        own(f.g.p.threads, resident ? 0 : at_once * f.panel_size()), made(2 * f.g.p.threads) {
-    for (int64_t i = 0; i < 2 * f.g.p.threads; ++i) made[i] = -1;
-    if (!resident) return;
-#pragma omp parallel for num_threads(f.g.team(f.g.classes * panels * f.panel_size() * most(1, f.rank))) schedule(static)
-    for (int64_t i = 0; i < f.g.classes * panels; ++i) f.make(all.data() + i * f.panel_size(), i / panels, i % panels);
+      : f(filters), panels(f.panels.count()), at_once(least(panels, most(1, kClassBytes / (4 * f.panel_size())))),
+        own(f.g.p.threads, at_once * f.panel_size()), made(f.g.p.threads, 2) {
+    for (int64_t i = 0; i < f.g.p.threads; ++i) made.of(i)[0] = -1;
   }
 
   // Panels first .. min(first + at_once, last) - 1 of class `c`, `panel_size` apart.
   const float* get(int thread, int64_t c, int64_t first, int64_t last) const {
-    if (resident) return all.data() + (c * panels + first) * f.panel_size();
     float* filter = own.of(thread);
-    if (made[2 * thread] == c && made[2 * thread + 1] == first) return filter;
+    int64_t* here = made.of(thread);
+    if (here[0] == c && here[1] == first) return filter;
     for (int64_t j = first; j < least(last, first + at_once); ++j) f.make(filter + (j - first) * f.panel_size(), c, j);
-    made[2 * thread] = c, made[2 * thread + 1] = first;
+    here[0] = c, here[1] = first;
     return filter;
   }
 
@@ -141,13 +130,11 @@ class FilterCache {
   const Filters& f;
 
  public:
-  const bool resident;
   const int64_t panels, at_once;
 
  private:
-  Buffer<float> all;
   PerThread<float> own;
-  Buffer<int64_t> made;   // [threads][class, first panel]
+  PerThread<int64_t> made;   // the class and its first panel that are there
 };
 
 }  // namespace

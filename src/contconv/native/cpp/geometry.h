@@ -23,7 +23,6 @@ struct PixelClass {
   const int32_t* outputs[3];
   int64_t count[3];
   int64_t pixels;              // in one image
-  int64_t before;              // pixels of the class that come before these, in one image
 };
 
 // Some pixels of a class, in some images. Bounds of `pixel` do not depend on the images taken together, so that
@@ -34,7 +33,7 @@ struct Block {
   int64_t rows() const { return images() * (pixel1 - pixel0); }
 };
 
-class Geometry {
+class alignas(kLine) Geometry {
  public:
   static constexpr int64_t kWorthSharing = 1 << 18;
 
@@ -67,13 +66,12 @@ class Geometry {
   PixelClass pixel_class(int64_t index, int64_t low, int64_t high) const {
     const int64_t phase[3] = {index / (axis[1].phases * axis[2].phases), index / axis[2].phases % axis[1].phases,
                               index % axis[2].phases};
-    PixelClass c{index, {}, {}, 1, 0};
+    PixelClass c{index, {}, {}, 1};
     for (int a = 0; a < 3; ++a) {
       const int32_t* begin = axis[a].order + axis[a].begin[phase[a]];
       const int32_t* end = axis[a].order + axis[a].begin[phase[a] + 1];
-      c.before *= end - begin;
       if (a == band_axis) {
-        for (; begin < end && *begin < low; ++begin) ++c.before;
+        while (begin < end && *begin < low) ++begin;
         while (begin < end && end[-1] >= high) --end;
       }
       c.outputs[a] = begin;
@@ -116,45 +114,7 @@ class Geometry {
   Buffer<int32_t> index_;
 };
 
-// A piece of the output that is worked on as a whole, so that its part of the input is read from memory once: some
-// images, and a band of outputs along the banded axis.
-struct Cell {
-  int64_t image0, image1, low, high;
-};
-
-// The output cut into cells; their bounds depend on shapes alone, never on the number of threads.
-struct Cells {
-  int64_t images, length, images_per_cell, band;
-
-  // One cell.
-  static Cells whole(const Geometry& g) {
-    const int64_t length = g.axis[g.band_axis].out;
-    return {g.p.batch, length, most(1, g.p.batch), most(1, length)};
-  }
-
-  // Cells whose input takes about `bytes`, but whose classes have enough pixels for a block.
-  static Cells of_size(const Geometry& g, int64_t bytes) {
-    Cells cells = whole(g);
-    const int64_t image_bytes = most(1, 4 * g.in_pixels * g.p.in_channels);
-    const int64_t full = most(1, g.block_rows * g.classes);   // pixels that make full blocks
-    cells.images_per_cell = most(1, most(bytes / image_bytes, ceil_div(full, most(1, g.out_pixels))));
-    if (cells.images_per_cell > 1) return cells;
-    const int64_t row_pixels = most(1, g.out_pixels / most(1, cells.length));
-    const int64_t rows = most(cells.length * bytes / image_bytes, ceil_div(full, row_pixels));
-    const int64_t bands = most(1, cells.length / most(1, rows));
-    cells.band = most(1, ceil_div(cells.length, bands));
-    return cells;
-  }
-
-  int64_t bands() const { return ceil_div(length, band); }
-  int64_t count() const { return bands() * ceil_div(images, images_per_cell); }
-  Cell operator[](int64_t i) const {
-    const int64_t image = i / bands() * images_per_cell, low = i % bands() * band;
-    return {image, least(images, image + images_per_cell), low, least(length, low + band)};
-  }
-};
-
-// The blocks of a class within a cell, in order.
+// The blocks of a class in some images, in order.
 struct Blocks {
   int64_t first_image, images, pixels, pixels_per_block, images_per_block;
 

@@ -1,5 +1,5 @@
-// Algorithm "filters", gradients of the weights: the filter gradient of a class in cache, contracted on the spot with
-// mixing and basis (or handed out, where the filters themselves are the weights).
+// Algorithm "filters" with many of them, gradients of the weights: the filter gradient of a class in cache, contracted on
+// the spot with mixing and basis (or handed out, where the filters themselves are the weights).
 #pragma once
 #include "apply.h"
 
@@ -90,10 +90,8 @@ class WeightGradient {
   WeightGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs,
                  const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), f(g, inputs, Lanes::output), panels(f.panels.count()),
-        resident(f.are_few()), filter_size(g.group_in * g.taps * kWidth), few(f, resident ? 1 : classes_at_once()),
-        filters_size(g.classes * panels * filter_size),
-        cell_chunks(resident ? cell_chunk_count() : 0), class_chunks(class_chunk_count()),
-        mixing_size(f.mixings * f.mixing_size), filters(cell_chunks * filters_size),
+        filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()), class_chunks(class_chunk_count()),
+        mixing_size(f.mixings * f.mixing_size),
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),
         basis_parts(g.p.rank > 0 && to.weights ? panels * g.classes * g.taps * g.p.rank : 0),
         floats(g.p.threads, few.classes * (filter_size + g.taps * g.p.rank) + g.block_rows * kWidth),
@@ -103,15 +101,12 @@ class WeightGradient {
   }
 
   void run() const {
-    if (resident) sum_over_cells();
-    const int team = g.team((resident ? 0 : g.work) + filters_size * most(1, f.rank));
-#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t i = 0; i < panels * class_chunks; ++i) contract_share(i % panels, i / panels);
     if (g.p.rank > 0) add_up();
   }
 
  private:
-  static constexpr int64_t kCellBytes = 256 << 10;
   static constexpr int64_t kFewClassesBytes = 192 << 10;
   static constexpr int64_t kLongEnough = 18;   // terms of a sum that hide what a register tile costs around it
 
@@ -122,12 +117,6 @@ class WeightGradient {
     return most(1, least(enough, kFewClassesBytes / (4 * filter_size)));
   }
 
-  // Each chunk of cells costs a copy of all filters.
-  int64_t cell_chunk_count() const {
-    const int64_t affordable = most(4, (4 << 20) / most(1, 4 * filters_size));
-    return most(1, least(least(affordable, 16), Cells::of_size(g, kCellBytes).count()));
-  }
-
   // With filters as weights nothing is shared between classes. Else each chunk costs a copy of mixing's gradient.
   int64_t class_chunk_count() const {
     if (g.p.rank == 0) return g.classes;
@@ -135,42 +124,18 @@ class WeightGradient {
     return most(1, least(least(g.classes, affordable), ceil_div(32, panels)));
   }
 
-  // Few classes: go through the batch once, with the filter gradients of all classes at hand.
-  void sum_over_cells() const {
-    const Cells cells = Cells::of_size(g, kCellBytes);
-    const int64_t parts = cell_chunks >= 16 ? 1 : panels;
-#pragma omp parallel num_threads(g.team(g.work))
-    {
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < cell_chunks * parts; ++i) {
-        const int64_t chunk = i / parts, panel0 = i % parts * panels / parts, panel1 = (i % parts + 1) * panels / parts;
-        float* sums = filters.data() + chunk * filters_size;
-        for (int64_t c = 0; c < g.classes; ++c)
-          fill_zero(sums + (c * panels + panel0) * filter_size, (panel1 - panel0) * filter_size);
-        for (int64_t j = chunk * cells.count() / cell_chunks; j < (chunk + 1) * cells.count() / cell_chunks; ++j)
-          for (int64_t c = 0; c < g.classes; ++c)
-            add_class(cells[j], c, panel0, panel1, false, sums + c * panels * filter_size);
-      }
-#pragma omp for schedule(static)
-      for (int64_t i = 0; i < filters_size; ++i)
-        for (int64_t chunk = 1; chunk < cell_chunks; ++chunk) filters[i] += filters[chunk * filters_size + i];
-    }
-  }
-
-  // sums[panel][ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class over a cell
-  void add_class(const Cell& cell, int64_t class_index, int64_t panel0, int64_t panel1, bool fresh, float* sums) const {
-    const PixelClass c = g.pixel_class(class_index, cell.low, cell.high);
+  // sums[ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class, lanes of a panel
+  void add_class(int64_t class_index, int64_t panel, bool fresh, float* sums) const {
+    const PixelClass c = g.pixel_class(class_index);
     if (c.pixels == 0) return;
     const int me = omp_get_thread_num();
     float* grad_y = floats.of(me) + few.classes * filter_size;
-    const Blocks blocks(g, c, cell.image0, cell.image1);
+    const Blocks blocks(g, c, 0, g.p.batch);
     for (int64_t b = 0; b < blocks.count(); ++b) {
       const BlockRows rows = scratch.rows_of(me, c, blocks[b], in.x);
-      for (int64_t j = panel0; j < panel1; ++j) {
-        pack_grad_y(g, f.panels[j], rows, in.grad_y, grad_y);
-        add_filter_gradient(g, f.panels[j], rows, grad_y, starts.data(), few.index(0, g.joined) * kWidth,
-                            fresh && b == 0, sums + j * filter_size);
-      }
+      pack_grad_y(g, f.panels[panel], rows, in.grad_y, grad_y);
+      add_filter_gradient(g, f.panels[panel], rows, grad_y, starts.data(), few.index(0, g.joined) * kWidth,
+                          fresh && b == 0, sums);
     }
   }
 
@@ -181,14 +146,10 @@ class WeightGradient {
     const int64_t first = chunk * g.classes / class_chunks, last = (chunk + 1) * g.classes / class_chunks;
     for (int64_t c = first; c < last; c += few.classes) {
       const int64_t count = least(few.classes, last - c);
-      float* filter = resident ? filters.data() + (c * panels + panel) * filter_size : floats.of(omp_get_thread_num());
-      if (!resident) {
-        const bool fresh = have_pixels(c, count);
-        if (!fresh) fill_zero(filter, few.classes * filter_size);
-        for (int64_t i = 0; i < count; ++i)
-          add_class(Cells::whole(g)[0], c + i, panel, panel + 1, fresh,
-                    filter + few.index(i, 0) * kWidth - panel * filter_size);
-      }
+      float* filter = floats.of(omp_get_thread_num());
+      const bool fresh = have_pixels(c, count);
+      if (!fresh) fill_zero(filter, few.classes * filter_size);
+      for (int64_t i = 0; i < count; ++i) add_class(c + i, panel, fresh, filter + few.index(i, 0) * kWidth);
       if (g.p.rank == 0) {
         for (int64_t i = 0; i < count; ++i) hand_out(c + i, panel, filter + few.index(i, 0) * kWidth);
       } else {
@@ -260,11 +221,9 @@ class WeightGradient {
   const ContconvGradients& to;
   const Filters f;
   const int64_t panels;
-  const bool resident;
   const int64_t filter_size;         // floats of one class's filter gradient, lanes of one panel
   const FilterGradients few;
-  const int64_t filters_size, cell_chunks, class_chunks, mixing_size;
-  const Buffer<float> filters;       // [cell_chunks][classes][panels][ci][T][kWidth]
+  const int64_t class_chunks, mixing_size;
   const Buffer<float> mixing_parts;  // [panels][class_chunks][mixings][ci][rank][kWidth]
   const Buffer<float> basis_parts;   // [panels][classes][T][rank]
   const PerThread<float> floats;     // filter gradients of a few classes, a block of grad_y, those classes' basis

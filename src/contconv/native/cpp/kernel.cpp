@@ -4,6 +4,7 @@
 #include "factored_gradients.h"
 #include "factored_input.h"
 #include "factored_output.h"
+#include "few_gradients.h"
 #include "grad_input.h"
 #include "grad_weights.h"
 #include "net.h"
@@ -20,6 +21,8 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
     FactoredInput(g, in, y).run();
   } else if (Depthwise::serves(g)) {
     Depthwise(g, in).forward(y);
+  } else if (filters_are_few(g)) {
+    FewForward(g, in, y).run();
   } else {
     Application(g, Windows(g), in, y).run();
   }
@@ -33,6 +36,9 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
   } else if (Depthwise::serves(g)) {
     if (to.x) Depthwise(g, in).grad_input(to.x);
     if (to.weights) Depthwise(g, in).grad_filters(to.weights);
+  } else if (filters_are_few(g)) {
+    if (to.x) FewInputGradient(g, in, to.x).run();
+    if (to.weights) FewFilterGradient(g, in, to.weights).run();
   } else {
     const Windows windows(g);
     if (to.x) InputGradient(g, windows, in, to.x).run();

@@ -41,7 +41,7 @@ class Windows {
 
   // From pixel `pixel` of the class on.
   Places of(const PixelClass& c, int64_t pixel) const {
-    const int64_t start = first[c.index] + c.before + pixel;
+    const int64_t start = first[c.index] + pixel;
     return {out.data() + start, in.data() + start * g.runs};
   }
 

@@ -1,0 +1,195 @@
+// Algorithm "filters" where all of them fit into a cache: the gradients of x and of the filters.
+#pragma once
+#include "few_filters.h"
+
+namespace contconv {
+namespace {
+
+// Every pixel scatters grad_y . filter onto the windows under it, in a patch that is added to grad_x at last. Sums run
+// over cells, classes, runs and pixels, in an order that is the same whatever the shares of the threads are.
+class alignas(kLine) FewInputGradient {
+ public:
+  FewInputGradient(const Geometry& geometry, const ContconvInputs& inputs, float* grad_x_)
+      : g(geometry), in(inputs), grad_x(grad_x_), f(g, inputs.weights), pass(g), run_size(g.group_out * kWidth),
+        packed(g.classes * g.runs * f.strips.count() * run_size), pixels(g.p.threads, pass.most_rows * g.p.out_channels),
+        written(g.p.threads, pass.cells.images_per_cell) {
+#pragma omp parallel for num_threads(g.team(4 * g.classes * g.runs * f.strips.count() * run_size)) schedule(static)
+    for (int64_t i = 0; i < g.classes * g.runs * f.strips.count(); ++i) {
+      const int64_t j = i % f.strips.count(), r = i / f.strips.count() % g.runs, c = i / f.strips.count() / g.runs;
+      f.pack_strip(c, r, f.strips[j], packed.data() + i * run_size);
+    }
+  }
+
+  // A share is some images, all their cells. Where images are fewer than threads, it is a part of their rows: cells at
+  // the border of two parts are then computed for either.
+  void run() const {
+    const int64_t rows = g.p.in[0] * g.p.in[1], groups = ceil_div(g.p.batch, pass.cells.images_per_cell);
+    const int64_t parts = groups >= g.p.threads ? 1 : least(rows, g.p.threads);
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < groups * parts; ++i)
+      scatter_share(i / parts * pass.cells.bands(), {i % parts * rows / parts, (i % parts + 1) * rows / parts});
+  }
+
+ private:
+  // One image after the other, or several in one cell: all bands from cell `first` on.
+  void scatter_share(int64_t first, const RowRange& range) const {
+    const int me = omp_get_thread_num();
+    const Cell images = pass.cells[first];
+    for (int64_t n = images.image0; n < images.image1; ++n) written.of(me)[n - images.image0] = range.low;
+    for (int64_t i = first; i < first + pass.cells.bands(); ++i) {
+      const Patch patch = pass.patches.of(pass.cells[i]);
+      if (!pass.patches.shows(patch, range)) continue;
+      fill_zero(pass.data.of(me), patch.size());
+      pass.for_each_class(patch, [&](int64_t c, const PatchRows& rows, const int64_t* starts) {
+        float* grad_y = pixels.of(me);
+        for (int64_t row = 0; row < rows.count; ++row)
+          std::memcpy(grad_y + row * g.p.out_channels, in.grad_y + rows.out[row] * g.p.out_channels,
+                      static_cast<size_t>(g.p.out_channels) * sizeof(float));
+        for (int64_t r = 0; r < g.runs; ++r)
+          for (int64_t j = 0; j < f.strips.count(); ++j)
+            scatter(f.strips[j], packed.data() + ((c * g.runs + r) * f.strips.count() + j) * run_size, rows, grad_y,
+                    starts[r]);
+      });
+      pass.patches.add(patch, pass.data.of(me), range, written.of(me), grad_x);
+    }
+    for (int64_t n = images.image0; n < images.image1; ++n)
+      pass.patches.zero_up_to(range.high, n, written.of(me) + (n - images.image0), grad_x);
+  }
+
+  // patch[windows of the rows, lanes of the strip] += filter . grad_y, in order: windows may overlap
+  CONTCONV_APART void scatter(const Panel& strip, const float* filter, const PatchRows& rows,
+                              const float* grad_y, int64_t start) const {
+    const int64_t lanes = strip.lanes, depth = g.group_out, pitch = g.p.out_channels;
+    const float* from = grad_y + strip.group * g.group_out;
+    const int64_t place = start + strip.group * g.group_in * (g.p.groups > 1) + strip.first;
+    float* const* windows = rows.in;
+    for_each_tile(rows.count, strip.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value;
+      Tile<Rows, decltype(vecs)::value> acc;
+      const float* row[Rows];
+      for (int i = 0; i < Rows; ++i) row[i] = from + (first + i) * pitch;
+      dot_tile(acc, row, 0, 1, 0, depth, filter, 0);
+      float* to[Rows];
+      for (int i = 0; i < Rows; ++i) to[i] = windows[first + i] + place;
+      acc.for_each([&](int i, int v, Vec value) {
+        float* target = to[i] + v * kLanes;
+        store_lanes(target, load_lanes(target, lanes - v * kLanes) + value, lanes - v * kLanes);
+      });
+    });
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  float* grad_x;
+  const FewFilters f;
+  const CellPass pass;
+  const int64_t run_size;
+  const Buffer<float> packed;               // [classes][runs][strips][output channels of a group][kWidth]
+  const PerThread<float> pixels;            // grad_y of the rows of a class
+  const PerThread<int64_t> written;         // rows of each image of a cell that hold sums
+};
+
+// Sums are kept for each chunk of cells, as many whatever the number of threads, and added up in order.
+class alignas(kLine) FewFilterGradient {
+ public:
+  FewFilterGradient(const Geometry& geometry, const ContconvInputs& inputs, float* to_)
+      : g(geometry), in(inputs), to(to_), f(g, inputs.weights), pass(g), run_size(g.window * kWidth),
+        class_size(f.panels.count() * g.runs * run_size), size(g.classes * class_size), chunks(chunk_count()),
+        sums(chunks * size), grad_y(g.p.threads, g.block_rows * kWidth) {}
+
+  void run() const {
+#pragma omp parallel num_threads(g.team(g.work))
+    {
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t chunk = 0; chunk < chunks; ++chunk) add_chunk(chunk, sums.data() + chunk * size);
+#pragma omp for schedule(static)
+      for (int64_t i = 0; i < size / run_size; ++i) hand_out(i);
+    }
+  }
+
+ private:
+  static constexpr int64_t kMostChunks = 16;
+
+  // Each chunk costs a copy of all filters.
+  int64_t chunk_count() const {
+    const int64_t affordable = most(4, (4 << 20) / (4 * size));
+    return most(1, least(least(affordable, kMostChunks), pass.cells.count()));
+  }
+
+  void add_chunk(int64_t chunk, float* sum) const {
+    const int64_t first = chunk * pass.cells.count() / chunks, last = (chunk + 1) * pass.cells.count() / chunks;
+    fill_zero(sum, size);
+    for (int64_t i = first; i < last; ++i) {
+      const Patch patch = pass.patches.of(pass.cells[i]);
+      pass.patches.read(patch, in.x, pass.data.of(omp_get_thread_num()));
+      pass.for_each_class(patch, [&](int64_t c, const PatchRows& rows, const int64_t* starts) {
+        for (int64_t row = 0; row < rows.count; row += g.block_rows) {
+          const PatchRows some{rows.in + row, rows.out + row, least(g.block_rows, rows.count - row)};
+          add_block(some, starts, sum + c * class_size);
+        }
+      });
+    }
+  }
+
+  // sum[panel][run][window][kWidth] += sum over a few rows of x * grad_y
+  void add_block(const PatchRows& rows, const int64_t* starts, float* sum) const {
+    for (int64_t j = 0; j < f.panels.count(); ++j) {
+      const Panel panel = f.panels[j];
+      float* packed = grad_y.of(omp_get_thread_num());
+      pack_rows(panel, rows, packed);
+      for (int64_t r = 0; r < g.runs; ++r, sum += run_size)
+        add_run(panel, rows, starts[r] + panel.group * g.group_in, packed, sum);
+    }
+  }
+
+  // to[rows][kWidth] = grad_y of the rows at the lanes of a panel, padded with zeros
+  void pack_rows(const Panel& panel, const PatchRows& rows, float* to_) const {
+    const float* from = in.grad_y + panel.group * g.group_out + panel.first;
+    const int64_t lanes = panel.lanes, pitch = g.p.out_channels, count = rows.count, *out = rows.out;
+    for (int64_t i = 0; i < count; ++i, to_ += kWidth)
+      for (int v = 0; v < kVecs; ++v)
+        store(to_ + v * kLanes, load_lanes(from + out[i] * pitch + v * kLanes, lanes - v * kLanes));
+  }
+
+  CONTCONV_APART void add_run(const Panel& panel, const PatchRows& rows, int64_t start, const float* packed,
+                              float* sum) const {
+    float* const* windows = rows.in;
+    const int64_t count = rows.count;
+    for_each_tile(g.window, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      outer_tile(acc, windows, start + first, count, packed);
+      float* target = sum + first * kWidth;
+      acc.for_each([&](int i, int v, Vec value) {
+        float* element = target + i * kWidth + v * kLanes;
+        store(element, load(element) + value);
+      });
+    });
+  }
+
+  // Adds up the chunks of one run of one panel of a class, and turns it into the order of the weights.
+  void hand_out(int64_t i) const {
+    float* sum = sums.data() + i * run_size;
+    for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      for (int64_t k = 0; k < run_size; ++k) sum[k] += sum[chunk * size + k];
+    const int64_t r = i % g.runs, c = i / g.runs / f.panels.count();
+    const Panel panel = f.panels[i / g.runs % f.panels.count()];
+    for (int64_t k2 = 0; k2 < g.joined; ++k2)
+      for (int64_t lane = 0; lane < panel.lanes; ++lane) {
+        const int64_t out = panel.group * g.group_out + panel.first + lane;
+        float* target = to + ((c * g.taps + r * g.joined + k2) * g.p.out_channels + out) * g.group_in;
+        for (int64_t k = 0; k < g.group_in; ++k) target[k] = sum[(k2 * g.group_in + k) * kWidth + lane];
+      }
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  float* to;
+  const FewFilters f;
+  const CellPass pass;
+  const int64_t run_size, class_size, size, chunks;
+  const Buffer<float> sums;         // [chunks][classes][panels][runs][window][kWidth]
+  const PerThread<float> grad_y;    // [block_rows][kWidth]
+};
+
+}  // namespace
+}  // namespace contconv
