@@ -1,4 +1,4 @@
-"""Little images in the official layout, and a run on them: `python synthetic.py OUT PROCESSES EPOCHS`."""
+"""Little images in the official layout, and a run on them: `python synthetic.py OUT PROCESSES EPOCHS [CONSISTENCY]`."""
 
 import sys
 from pathlib import Path
@@ -32,9 +32,14 @@ def images(folder: Path) -> tuple[Images, Images]:
     return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
 
 
-def config(epochs: int, network: Network = TINY, diffusion: tuple[float, ...] = (), **changes) -> Config:
-    """Ten steps of eight images an epoch."""
-    short = recipe("short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, diffusion=diffusion)
+def config(
+    epochs: int, network: Network = TINY, diffusion: tuple[float, ...] = (), consistency: float = 0.0, **changes
+) -> Config:
+    """Ten steps of eight images an epoch; with a consistency twice as many of four in two crops."""
+    short = recipe(
+        "short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, diffusion=diffusion,
+        consistency=consistency,
+    )  # fmt: skip
     return Config(network, short, **changes)
 
 
@@ -48,4 +53,5 @@ def run(out: Path, epochs: int, processes: int = 1, data: Path | None = None, **
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), epochs=int(sys.argv[3]), processes=int(sys.argv[2]))
+    out, processes, epochs, *more = sys.argv[1:]
+    run(Path(out), epochs=int(epochs), processes=int(processes), consistency=float(more[0]) if more else 0.0)

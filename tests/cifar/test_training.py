@@ -113,19 +113,22 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights(data, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "what", [{"network": TINY}, {"network": CONVNET}, {"diffusion": (2.0,)}], ids=["ccnet", "convnet", "diffusion"]
+    "what",
+    [{"network": TINY}, {"network": CONVNET}, {"diffusion": (2.0,)}, {"consistency": 2.0}],
+    ids=["ccnet", "convnet", "diffusion", "consistency"],
 )
 def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, what):
+    epoch = 20 if "consistency" in what else 10  # steps
     run(tmp_path / "whole", epochs=3, **what)
 
     def fail():
         raise OSError("the lights went out")
 
     with monkeypatch.context() as patched:
-        spoiled_at(17, fail, patched)
+        spoiled_at(epoch + 7, fail, patched)
         with pytest.raises(OSError, match="lights"):
             run(tmp_path / "out", epochs=3, **what)
-    assert step_of(tmp_path / "out") == 10
+    assert step_of(tmp_path / "out") == epoch
     run(tmp_path / "out", epochs=3, **what)
     assert same_weights(tmp_path / "out", tmp_path / "whole")
     assert (tmp_path / "out" / "steps.csv").read_text() == (tmp_path / "whole" / "steps.csv").read_text()
@@ -197,9 +200,12 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_with_what_to_do(data, tmp_pa
         run(out, epochs=3)
 
 
-def test_two_processes_have_the_course_of_one(data, tmp_path):
-    subprocess.run([sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", "2"], check=True)
-    run(tmp_path / "one", epochs=2)
+@pytest.mark.parametrize("consistency", [0.0, 0.5])
+def test_two_processes_have_the_course_of_one(data, tmp_path, consistency):
+    epochs = 1 if consistency else 2  # of twenty steps or ten
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", str(epochs), str(consistency)]
+    subprocess.run(command, check=True)
+    run(tmp_path / "one", epochs=epochs, consistency=consistency)
     assert json.loads((tmp_path / "two" / "config.json").read_text())["processes"] == 2
     one, two = (rows(tmp_path / name / "steps.csv") for name in ("one", "two"))
     assert len(one) == len(two) == 20
@@ -220,10 +226,12 @@ def test_torchrun_must_have_started_as_many_processes_as_asked_for(data, tmp_pat
 
 
 def test_batches_must_fit_the_images_and_the_processes(data, tmp_path):
-    with pytest.raises(ValueError, match="batch must be at most the number of images, 5, got 8"):
+    with pytest.raises(ValueError, match="batch must be at most 5, for 5 images, got 8"):
         run(tmp_path / "out", epochs=1, images=5)
-    with pytest.raises(ValueError, match="batch must be a multiple of the number of processes, 3, got 8"):
+    with pytest.raises(ValueError, match="batch must be a multiple of 3, for 3 processes, got 8"):
         training.check_batch(config(1), 80, 3)
+    with pytest.raises(ValueError, match="batch must be a multiple of 6, for 3 processes, got 8"):
+        training.check_batch(config(1, consistency=1.0), 80, 3)
     with pytest.raises(ValueError, match="images must be between 1 and 80, got 81"):
         run(tmp_path / "out", epochs=1, images=81)
     assert not (tmp_path / "out").exists()
@@ -268,6 +276,21 @@ def test_the_papers_recipe():
         (adam,) = optimizers(paper, build(CONVNET))
         assert type(adam) is torch.optim.Adam
         assert adam.param_groups[0]["weight_decay"] == 5e-4
+
+
+@pytest.mark.parametrize("network", [Network("convnet"), Network("ccnet"), Network("ccnet", "taps")], ids=str)
+def test_the_papers_recipe_starts_with_signals_that_reach_the_end(network):
+    """PyTorch's own variance shrinks them so much that Adam's weight decay wins over the gradient, for good."""
+    x = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    spread = {}
+    for initial in ("default", "kaiming"):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            logits = build(network, initial)(x)
+        spread[initial] = (logits - logits.mean(0)).std().item()
+    assert spread["default"] < 0.01
+    assert 0.2 < spread["kaiming"] < 5
+    assert recipe("paper", network.model).initial == "kaiming"
 
 
 def test_one_cycle_rises_to_its_peak_and_falls_to_nothing():
@@ -342,6 +365,9 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"diffusion": (1.0, float("nan"))}, "diffusion must be finite numbers of at least 0, got 1, nan"),
+        ({"consistency": -1.0}, "consistency must be at least 0 and finite, got -1.0"),
+        ({"consistency": float("nan")}, "consistency must be at least 0 and finite, got nan"),
+        ({"consistency": 1.0, "batch": 33}, "batch must be even with a consistency, .* got 33"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),
     ],
 )

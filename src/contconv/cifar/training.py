@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.cifar import augment, checkpoint, draws, folder
+from contconv.cifar.consistency import WithResponses, inconsistency, pairs
 from contconv.cifar.data import Images
 from contconv.cifar.diffusion import diffusing
 from contconv.cifar.interrupt import Interrupt
@@ -53,7 +54,7 @@ def train(
     out: Path,
     *,
     fabric: "Fabric",
-    watching: Watching = Watching(),  # noqa: B008 - frozen
+    watching: Watching = Watching(),
 ) -> dict[str, Any]:
     """Train, or go on training, and return what `result.json` says; Ctrl-C saves and raises KeyboardInterrupt.
 
@@ -79,11 +80,12 @@ def train(
 
 def check_batch(config: Config, count: int, processes: int) -> None:
     """Refuse batches that the images or the processes do not allow."""
-    batch = config.recipe.batch
-    if batch > count:
-        raise ValueError(f"batch must be at most the number of images, {count}, got {batch}")
-    if batch % processes:
-        raise ValueError(f"batch must be a multiple of the number of processes, {processes}, got {batch}")
+    batch, images = config.recipe.batch, config.recipe.images_in_a_step
+    crops = batch // images  # of each image
+    if images > count:
+        raise ValueError(f"batch must be at most {crops * count}, for {count} images, got {batch}")
+    if images % processes:
+        raise ValueError(f"batch must be a multiple of {crops * processes}, for {processes} processes, got {batch}")
 
 
 class Run:
@@ -94,16 +96,17 @@ class Run:
     ) -> None:
         self.config, self.out, self.fabric, self.watching = config, out, fabric, watching
         self.images, self.test = images.to(fabric.device), test.to(fabric.device)
-        self.epoch_steps = len(images) // config.recipe.batch  # images left over differ from epoch to epoch
+        self.epoch_steps = len(images) // config.recipe.images_in_a_step  # those left over differ from epoch to epoch
         self.steps = self.epoch_steps * config.recipe.epochs
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draws.generator(config.seed, "weights").initial_seed())
-            model = build(config.network)
+            model = build(config.network, config.recipe.initial)
         if config.init is not None and not (out / checkpoint.NAME).exists():
             begin(model, config.init)
         self.diffusing = diffusing(model, config.recipe.diffusion)
         chosen = optimizers(config.recipe, model)
-        self.net, *self.optimizers = fabric.setup(model, *chosen)
+        whole = WithResponses(model) if config.recipe.consistency > 0 else model
+        self.net, *self.optimizers = fabric.setup(whole, *chosen)
         self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
         checkpoint.load(out, self.state, plain(config))
         fabric.barrier()  # nobody writes before all have read
@@ -124,12 +127,13 @@ class Run:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["share"]
-        x, labels = self.batch()
+        x, labels, shift = self.batch()
         scales = scales_of(self.config, state.step)
-        logits = self.net(x) if scales is None else self.net(x, scales)
+        outputs = self.net(x) if scales is None else self.net(x, scales)
+        logits = outputs if shift is None else outputs[0]
         loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
         self.net.zero_grad()
-        self.fabric.backward(loss)
+        self.fabric.backward(loss if shift is None else loss + recipe.consistency * inconsistency(outputs[1], shift))
         for optimizer in self.optimizers:
             optimizer.step()
         for filters, diffusion in self.diffusing:
@@ -138,15 +142,22 @@ class Run:
         state.sums += torch.stack([loss.detach().double(), right, torch.ones_like(right)])
         state.step += 1
 
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """This process's part of the step's batch: [B, 3, 32, 32] and [B]. All processes draw the whole of it alike."""
-        size, share = self.config.recipe.batch, self.config.recipe.batch // self.fabric.world_size
+    def batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """This process's part of the step's batch, [B, 3, 32, 32] and [B], and the shift between the two crops of each
+        image, if there are two. All processes draw the whole of it alike."""
+        recipe, seed = self.config.recipe, self.config.seed
+        size, share = recipe.images_in_a_step, recipe.images_in_a_step // self.fabric.world_size
         part = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
         epoch, within = divmod(self.state.step, self.epoch_steps)
-        order = draws.order(self.config.seed, epoch, len(self.images))
+        order = draws.order(seed, epoch, len(self.images))
         which = order[within * size : (within + 1) * size][part].to(self.fabric.device)
-        random = augment.draws(size, draws.generator(self.config.seed, "augmentation", self.state.step))
-        return augment.augmented(self.images.pixels[which], random.part(part)), self.images.labels[which]
+        pixels, labels = self.images.pixels[which], self.images.labels[which]
+        generator = draws.generator(seed, "augmentation", self.state.step)
+        if recipe.consistency == 0:
+            return augment.augmented(pixels, augment.draws(size, generator).part(part)), labels, None
+        two = pairs(size, generator)
+        crops = [augment.augmented(pixels, random.part(part)) for random in (two.first, two.second)]
+        return torch.cat(crops), labels.repeat(2), two.shift
 
     def log_step(self) -> float | None:
         """Every so many steps, a row with the means since the row before; the loss. Here the device is waited for."""
@@ -215,7 +226,8 @@ class Run:
         with torch.no_grad():
             for start in range(0, len(labels), TEST_BATCH):
                 part = slice(start, start + TEST_BATCH)
-                logits = self.net(augment.normalized(pixels[part]))
+                outputs = self.net(augment.normalized(pixels[part]))
+                logits = outputs if isinstance(outputs, Tensor) else outputs[0]
                 right += (logits.argmax(1) == labels[part]).sum()
         self.net.train()
         return self._reduced(right).item() * world / len(self.test)

@@ -41,7 +41,7 @@ class Train:
     epochs: int | None = None
     """Instead of the recipe's; so the following."""
     batch: int | None = None
-    """Images in a step, over all processes."""
+    """Crops in a step, over all processes."""
     learning_rate: float | None = None
     filter_rate: float | None = None
     """Of filters, by Muon; learning_rate is the rest's."""
@@ -49,6 +49,8 @@ class Train:
     diffusion: tuple[float, ...] | None = None
     """How fast filters level out from tap to tap, as weight_decay is how fast they shrink; smooth ones alias less. One
     number, or one for each layer."""
+    consistency: float | None = None
+    """How much it counts that the last map moves with the image; each image then comes in two crops."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
@@ -87,6 +89,7 @@ def config_of(command: Train) -> Config:
             filter_rate=command.filter_rate,
             weight_decay=command.weight_decay,
             diffusion=command.diffusion,
+            consistency=command.consistency,
             label_smoothing=command.label_smoothing,
         ),
         seed=command.seed,

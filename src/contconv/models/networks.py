@@ -16,8 +16,10 @@ from contconv.models.architecture import PaddingMode
 from contconv.models.blurpool import BlurPoolNet
 from contconv.models.ccnet import CCNet, check_last_layers
 from contconv.models.convnet import ConvNet
+from contconv.modules import ContinuousConv2d
 
 ModelName = Literal["ccnet", "convnet", "blurpool"]
+Initial = Literal["default", "kaiming"]
 PAPER_KERNEL = "internal-per-tap"
 
 # What `--kernel` takes: the library's own names, a spline that can follow more, one that answers a constant alike at
@@ -64,7 +66,7 @@ def completed(network: dict[str, Any]) -> dict[str, Any]:
     return asdict(Network(**network))
 
 
-def build(network: Network) -> nn.Module:
+def build(network: Network, initial: Initial = "default") -> nn.Module:
     """The network with fresh weights, from the global randomness."""
     kernels: dict[str, Any] = {}
     if network.model == "ccnet":
@@ -73,7 +75,23 @@ def build(network: Network) -> nn.Module:
         kernels["last_layers"] = network.last_layers
     make = MODELS[network.model]
     model = make(**kernels, padding_mode=network.padding_mode, width=network.width, hidden=network.hidden)
+    if initial == "kaiming":
+        start_as_kaiming(model)
     return channels_last(model)
+
+
+def start_as_kaiming(model: nn.Module) -> None:
+    """Weights with the variance that keeps that of the data through layers and their ReLUs; no biases."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+        elif isinstance(module, ContinuousConv2d):
+            module.kernel.init = "kaiming"  # type: ignore[assignment]
+            module.kernel.reset_parameters()  # type: ignore[operator]
+        else:
+            continue
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 def channels_last(model: nn.Module) -> nn.Module:

@@ -1,0 +1,74 @@
+"""Training for equivariance: what is compared, and that it can be learned."""
+
+import pytest
+import torch
+from synthetic import TINY, images, run
+
+from contconv.cifar import augment
+from contconv.cifar.accuracy import Outputs
+from contconv.cifar.consistency import LARGEST, WithResponses, inconsistency, pairs
+from contconv.cifar.equivariance import compared, drawn_shifts, windows
+from contconv.models.networks import Network, build, load_weights
+
+
+def of_pairs(count, seed):
+    return pairs(count, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_second_crop_is_the_first_one_moved_by_the_shift(seed):
+    two = of_pairs(40, seed)
+    pixels = torch.randint(1, 256, (40, 3, 32, 32), dtype=torch.uint8)
+    first, second = augment.cropped(pixels, two.first), augment.cropped(pixels, two.second)
+    down, right = two.shift.tolist()
+    seen = (slice(None), slice(None), slice(max(down, 0), 32 + min(down, 0)), slice(max(right, 0), 32 + min(right, 0)))
+    moved = first.roll((down, right), (2, 3))
+    assert torch.equal(moved[seen], second[seen])
+    assert two.first.flip.any()
+    assert not two.first.flip.all()
+
+
+def test_crops_are_those_that_are_drawn_without_pairs():
+    corners = [torch.stack([d.top, d.left]) for seed in range(200) for d in of_pairs(32, seed)[:2]]
+    both = torch.cat(corners, dim=1)
+    assert both.min() == 0
+    assert both.max() == 2 * augment.PADDING
+    shifts = torch.stack([of_pairs(1, seed).shift for seed in range(2000)])
+    assert set(shifts.flatten().tolist()) == set(range(-LARGEST, LARGEST + 1))
+
+
+def test_maps_that_move_with_the_image_are_consistent_and_others_are_not():
+    """A "network" that takes every fourth of smooth images is equivariant but for interpolation."""
+    wave = torch.arange(60.0) / 16
+    canvas = (torch.sin(wave)[:, None] + torch.cos(1.3 * wave)[None]).expand(6, 1, 60, 60)
+    shift = torch.tensor([3, -5])
+    maps = [windows(canvas, 14, shifts)[..., ::4, ::4] for shifts in (None, shift.expand(6, 2))]
+    assert inconsistency(torch.cat(maps), shift) < 1e-3
+    assert inconsistency(torch.cat(maps), -shift) > 0.1
+
+
+@pytest.mark.parametrize("network", [TINY, Network("convnet", width=4), Network("blurpool", width=4)], ids=str)
+def test_logits_beside_responses_are_the_networks_own(network):
+    model = build(network)
+    x = torch.randn(3, 3, 32, 32)
+    logits, responses = WithResponses(model)(x)
+    assert torch.equal(logits, model(x))
+    assert torch.equal(responses, model.responses(x))
+
+
+def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):
+    _, test = images(data)
+    x = augment.normalized(test.pixels)
+    similar = {}
+    for consistency in (0.0, 20.0):
+        out = tmp_path / f"of-{consistency:g}"
+        run(out, epochs=12 if consistency else 24, consistency=consistency, data=data)
+        model, _ = load_weights(out / "model.safetensors")
+        shifts = drawn_shifts(len(x), 4, seed=0)
+        canvas = torch.nn.functional.pad(x, (4,) * 4, mode="reflect")
+        with torch.no_grad():
+            still, moved = (
+                Outputs(model.responses(crop), model(crop)) for crop in (windows(canvas, 4), windows(canvas, 4, shifts))
+            )
+        similar[consistency] = compared(still, moved, shifts).after_relu
+    assert 1 - similar[20.0] < 0.5 * (1 - similar[0.0])
