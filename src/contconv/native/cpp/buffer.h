@@ -10,24 +10,66 @@ namespace {
 
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
-// An uninitialised array. Throws std::bad_alloc, so it is made outside of parallel regions.
+struct Memory {
+  void* data;
+  int64_t bytes;
+};
+
+// What a thread's calls gave back, for its next call: memory that is new to a process costs a page fault every 4 KiB,
+// which is more than the work of a small problem.
+class Shelf {
+ public:
+  ~Shelf() {
+    for (int i = 0; i < count; ++i) std::free(kept[i].data);
+  }
+
+  // At least so many bytes. Throws std::bad_alloc, so it is called outside of parallel regions.
+  Memory take(int64_t bytes) {
+    int best = -1;
+    for (int i = 0; i < count; ++i)
+      if (kept[i].bytes >= bytes && (best < 0 || kept[i].bytes < kept[best].bytes)) best = i;
+    if (best >= 0 && kept[best].bytes <= 2 * bytes + kLittle) {
+      const Memory memory = kept[best];
+      kept[best] = kept[--count];
+      total -= memory.bytes;
+      return memory;
+    }
+    void* data = std::aligned_alloc(kLine, static_cast<size_t>(bytes));
+    if (data == nullptr) throw std::bad_alloc();
+    return {data, bytes};
+  }
+
+  void give_back(const Memory& memory) {
+    if (count == kMost || total + memory.bytes > kMostBytes) return std::free(memory.data);
+    kept[count++] = memory;
+    total += memory.bytes;
+  }
+
+ private:
+  static constexpr int kMost = 32;
+  static constexpr int64_t kMostBytes = 8 << 20, kLittle = 64 << 10;
+  Memory kept[kMost];
+  int count = 0;
+  int64_t total = 0;
+};
+
+thread_local Shelf shelf;
+
+// An uninitialised array.
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(int64_t count) {
-    const int64_t bytes = (count * static_cast<int64_t>(sizeof(T)) / kLine + 1) * kLine;
-    data_ = static_cast<T*>(std::aligned_alloc(kLine, static_cast<size_t>(bytes)));
-    if (data_ == nullptr) throw std::bad_alloc();
-  }
-  ~Buffer() { std::free(data_); }
+  explicit Buffer(int64_t count)
+      : memory_(shelf.take((count * static_cast<int64_t>(sizeof(T)) / kLine + 1) * kLine)) {}
+  ~Buffer() { shelf.give_back(memory_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  T* data() const { return data_; }
-  T& operator[](int64_t i) const { return data_[i]; }
+  T* data() const { return static_cast<T*>(memory_.data); }
+  T& operator[](int64_t i) const { return data()[i]; }
 
  private:
-  T* data_;
+  const Memory memory_;
 };
 
 // One array for each thread, far from the others': a core fetches ahead beyond the end of what it works on, and takes

@@ -2,7 +2,7 @@
 //   grad_x      scatters basis . dz onto the input pixels
 //   grad_basis  is x . dz
 //   grad_mixing is z . grad_y, z being made again
-// A share is a panel of input channels times a chunk of images: shares of different panels have nothing in common
+// A share is a panel of input channels times a chunk of the output: shares of different panels have nothing in common
 // but grad_basis, which is added up afterwards, as are the parts of the chunks, in an order that is always the same.
 #pragma once
 #include "factored_output.h"
@@ -10,15 +10,65 @@
 namespace contconv {
 namespace {
 
+// The output cut into chunks of whole images or, where there is one image, into bands of it. Bands are few enough that
+// every second one has input rows and classes of its own: those can be worked on at the same time.
+class Chunks {
+ public:
+  Chunks(const Geometry& geometry, int64_t most_chunks)
+      : g(geometry), bands(g.p.batch == 1 ? band_count() : 1), count(bands > 1 ? bands : most(1, least(g.p.batch, most_chunks))),
+        turns(bands > 1 ? 2 : 1) {}
+
+  // Output pixels of a chunk, counted over the batch.
+  int64_t begin(int64_t chunk) const {
+    if (bands > 1) return first_of(chunk, bands) * (g.out_pixels / g.axis[g.band_axis].out);
+    return chunk * g.p.batch / count * g.out_pixels;
+  }
+
+ private:
+  static constexpr int64_t kMostBands = 16;
+
+  int64_t first_of(int64_t band, int64_t of) const { return band * g.axis[g.band_axis].out / of; }
+
+  int64_t band_count() const {
+    const Axis& axis = g.axis[g.band_axis];
+    if (axis.phases != axis.out) return 1;   // a class may have pixels in two bands
+    for (int64_t of = least(kMostBands, axis.out / 2); of > 2; of /= 2)
+      if (every_second_is_apart(of)) return of;
+    return 1;
+  }
+
+  bool every_second_is_apart(int64_t of) const {
+    const Axis& axis = g.axis[g.band_axis];
+    int64_t reached[2] = {-1, -1};   // the last input row of the bands so far, of either turn
+    for (int64_t band = 0; band < of; ++band) {
+      int64_t low = axis.in, high = -1;
+      for (int64_t o = first_of(band, of); o < first_of(band + 1, of); ++o)
+        for (int64_t k = 0; k < axis.taps; ++k) {
+          const int64_t source = axis.sources(o)[k];
+          if (source >= 0) low = least(low, source), high = most(high, source);
+        }
+      if (low <= reached[band % 2]) return false;
+      reached[band % 2] = most(reached[band % 2], high);
+    }
+    return true;
+  }
+
+  const Geometry& g;
+
+ public:
+  const int64_t bands, count, turns;
+};
+
 class FactoredGradients {
  public:
   FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
-      : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(chunk_count()),
+      : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(g, most_chunks()),
         mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
         block(least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows)),
         side_by_side(g.p.rank / kLanes * kLanes),
-        mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks * mixing_size : 0),
-        basis_parts(to.weights ? panels.count() * chunks * basis_size : 0), runs(g, block),
+        mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
+        basis_copies(panels.count() * (chunks.bands > 1 ? 1 : chunks.count)),
+        basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         floats(g.p.threads, (2 * block * g.p.rank + most(g.taps, kWidth)) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
@@ -33,10 +83,20 @@ class FactoredGradients {
     {
       if (to.x) {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < pixels; ++i) fill_zero(to.x + i * channels, channels);
+        for (int64_t i = 0; i < ceil_div(pixels, 64); ++i)
+          fill_zero(to.x + i * 64 * channels, least(64, pixels - i * 64) * channels);
       }
+      if (to.weights) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < ceil_div(basis_copies * basis_size, 4096); ++i)
+          fill_zero(basis_part(0, 0) + i * 4096, least(4096, basis_copies * basis_size - i * 4096));
+      }
+      for (int64_t turn = 0; turn < chunks.turns; ++turn) {
+        const int64_t count = (chunks.count - turn + chunks.turns - 1) / chunks.turns;
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < panels.count() * chunks; ++i) run_share(i % panels.count(), i / panels.count());
+        for (int64_t i = 0; i < panels.count() * count; ++i)
+          run_share(i % panels.count(), i / panels.count() * chunks.turns + turn);
+      }
     }
     add_up();
   }
@@ -46,27 +106,31 @@ class FactoredGradients {
 
   int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
 
-  // Each chunk costs a copy of the gradients of basis and mixing.
-  int64_t chunk_count() const {
+  // Each chunk of images costs a copy of the gradients of basis and mixing.
+  int64_t most_chunks() const {
     const int64_t bytes = 4 * panels.count() * (g.classes * g.taps * g.p.rank + g.p.rank * g.group_out * kWidth);
-    return most(1, least(least(g.p.batch, 16), (16 << 20) / most(1, bytes)));
+    return most(1, least(16, (16 << 20) / most(1, bytes)));
+  }
+
+  // Where a share adds to the gradient of the basis; there is one copy where no two shares meet.
+  float* basis_part(int64_t j, int64_t chunk) const {
+    if (basis_copies == 1) return to.weights;
+    return basis_parts.data() + (chunks.bands > 1 ? j : j * chunks.count + chunk) * basis_size;
   }
 
   void run_share(int64_t j, int64_t chunk) const {
-    float* mixing_part = to.mixing ? mixing_parts.data() + (j * chunks + chunk) * mixing_size : nullptr;
-    float* basis_part = to.weights ? basis_parts.data() + (j * chunks + chunk) * basis_size : nullptr;
+    float* mixing_part = to.mixing ? mixing_parts.data() + (j * chunks.count + chunk) * mixing_size : nullptr;
     if (mixing_part) fill_zero(mixing_part, mixing_size);
-    if (basis_part) fill_zero(basis_part, basis_size);
     const int me = omp_get_thread_num();
     const Panel panel = panels[j];
-    const int64_t last = (chunk + 1) * g.p.batch / chunks * g.out_pixels;
-    for (int64_t first = chunk * g.p.batch / chunks * g.out_pixels; first < last; first += block) {
+    const int64_t last = chunks.begin(chunk + 1);
+    for (int64_t first = chunks.begin(chunk); first < last; first += block) {
       const PixelRun run = runs.run(me, first, least(last, first + block));
       const float** grad_y = rows.of(me) + 3 * g.taps;
       for (int64_t i = 0; i < run.count; ++i)
         grad_y[i] = in.grad_y + (first + i) * g.p.out_channels + panel.group * g.group_out;
       if (to.x || to.weights) make_dz(j, run, grad_y);
-      visit_taps(panel, run, basis_part);
+      visit_taps(panel, run, to.weights ? basis_part(j, chunk) : nullptr);
       if (to.mixing) add_mixing(panel, run, grad_y, mixing_part);
     }
   }
@@ -189,14 +253,14 @@ class FactoredGradients {
   }
 
   void add_up() const {
-    if (to.weights) add_parts(to.weights, basis_parts.data(), basis_size, panels.count() * chunks,
-                             g.team(panels.count() * chunks * basis_size));
+    if (to.weights && basis_copies > 1)
+      add_parts(to.weights, basis_parts.data(), basis_size, basis_copies, g.team(basis_copies * basis_size));
     if (!to.mixing) return;
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
-#pragma omp parallel for num_threads(g.team(panels.count() * chunks * mixing_size)) schedule(static)
+#pragma omp parallel for num_threads(g.team(panels.count() * chunks.count * mixing_size)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
-      float* parts = mixing_parts.data() + j * chunks * mixing_size;
-      for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      float* parts = mixing_parts.data() + j * chunks.count * mixing_size;
+      for (int64_t chunk = 1; chunk < chunks.count; ++chunk)
         for (int64_t k = 0; k < mixing_size; ++k) parts[k] += parts[chunk * mixing_size + k];
       unpack(to.mixing + origin(panels[j]), parts, s, panels[j].lanes, g.group_out * kWidth);
     }
@@ -206,11 +270,13 @@ class FactoredGradients {
   const ContconvInputs& in;
   const ContconvGradients& to;
   const PanelSet panels;              // of input channels
-  const int64_t chunks, mixing_size, basis_size, block;
+  const Chunks chunks;
+  const int64_t mixing_size, basis_size, block;
   const int64_t side_by_side;         // basis functions that fill whole vectors
   const Buffer<float> mixing;         // [panels][rank][co][kWidth]
   const Buffer<float> mixing_parts;   // [panels][chunks][rank][co][kWidth]
-  const Buffer<float> basis_parts;    // [panels][chunks][classes][T][rank]
+  const int64_t basis_copies;
+  const Buffer<float> basis_parts;    // [basis_copies][classes][T][rank], if there are several
   const PixelRuns runs;
   const PerThread<float> floats;      // dz, z, and x or a turned dz
   const PerThread<const float*> rows;

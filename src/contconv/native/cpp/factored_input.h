@@ -86,15 +86,16 @@ class FactoredInput {
     }
   }
 
-  // A share is an image, a strip, a panel, and a band of runs along axis 1. Bands repeat the rows of u at their
-  // borders, so there are only as many as the threads need.
+  // A share is an image, a strip, a panel, and a band of runs along axis 1. Bands repeat the rows of u at their borders,
+  // so there are only as many as the threads need. Panels come one after the other: threads that write to the same
+  // pixels at the same time would all wait for the same pages of a new y.
   void run() const {
     const int64_t wide = g.p.batch * strips.count * panels.count();
     const int64_t bands = most(1, least(runs1.count / 8, ceil_div(4 * g.p.threads, most(1, wide))));
 #pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t i = 0; i < wide * bands; ++i) {
-      const int64_t j = i % panels.count(), strip = i / panels.count() % strips.count;
-      const int64_t band = i / panels.count() / strips.count % bands, image = i / panels.count() / strips.count / bands;
+      const int64_t strip = i % strips.count, band = i / strips.count % bands;
+      const int64_t image = i / strips.count / bands % g.p.batch, j = i / strips.count / bands / g.p.batch;
       const Own own = own_of(omp_get_thread_num());
       for (int64_t k = 0; k < rows; ++k) own.held[k] = -1;
       for (int64_t r0 = 0; r0 < runs0.count; ++r0)
