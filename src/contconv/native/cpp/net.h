@@ -10,19 +10,22 @@
 namespace contconv {
 namespace {
 
+inline int64_t whole_vectors(int64_t count) { return ceil_div(count, kLanes) * kLanes; }
 inline int64_t whole_strips(int64_t count) { return ceil_div(count, kWidth) * kWidth; }
 
 // One layer, packed for both ways through it.
 struct NetLayer {
   int64_t in, out;         // units before and after it
-  int64_t before, after;   // their floats, padded to whole strips
+  int64_t before, after;   // their floats, padded to whole vectors
   float* forth;            // [strips of `after`][in][kWidth]
   float* back;             // [strips of `before`][out][kWidth]
-  float* bias;             // [after]
+  float* bias;             // [after], padded to whole strips
   int64_t units;           // where the units after it begin in a thread's scratch, which begins with the points
   int64_t sums;            // where its gradients begin among those of all layers: [out][before], then [after]
 
-  int64_t packed_size() const { return in * after + out * before + after; }
+  int64_t forth_size() const { return in * whole_strips(out); }
+  int64_t back_size() const { return out * whole_strips(in); }
+  int64_t packed_size() const { return forth_size() + back_size() + whole_strips(out); }
   int64_t sums_size() const { return out * before + after; }
 };
 
@@ -30,10 +33,10 @@ class Net {
  public:
   explicit Net(const ContconvNet& net_) : net(net_), packed(packed_size(net)) {
     float* next = packed.data();
-    int64_t units = kBlock * whole_strips(net.widths[0]), sums = 0;
+    int64_t units = kBlock * whole_vectors(net.widths[0]), sums = 0;
     for (int64_t l = 0; l < net.layers; ++l) {
       NetLayer& layer = layers[l] = shape(net, l);
-      layer.forth = next, layer.back = next + layer.in * layer.after, layer.bias = layer.back + layer.out * layer.before;
+      layer.forth = next, layer.back = next + layer.forth_size(), layer.bias = layer.back + layer.back_size();
       layer.units = units, layer.sums = sums;
       next += layer.packed_size(), units += kBlock * layer.after, sums += layer.sums_size();
       pack_strips(layer.forth, net.weight[l], layer.in, layer.out, 1, layer.in);
@@ -92,7 +95,7 @@ class Net {
 
   static NetLayer shape(const ContconvNet& net, int64_t l) {
     const int64_t in = net.widths[l], out = net.widths[l + 1];
-    return {in, out, whole_strips(in), whole_strips(out), nullptr, nullptr, nullptr, 0, 0};
+    return {in, out, whole_vectors(in), whole_vectors(out), nullptr, nullptr, nullptr, 0, 0};
   }
 
   static int64_t packed_size(const ContconvNet& net) {
@@ -110,6 +113,9 @@ class Net {
   }
 
   int64_t blocks() const { return ceil_div(net.points, kBlock); }
+
+  // Of a register tile's row over so many units.
+  static int64_t vectors(int64_t units) { return least(kVecs, units / kLanes); }
 
   int team() const {
     int64_t work = 0;
@@ -136,7 +142,7 @@ class Net {
       const float* const* from = point_at(pointers, units + units_before(l), layer.before, count);
       for (int64_t c = 0; c < layer.after; c += kWidth) {
         float* to = units + layer.units + c;
-        for_each_tile(count, kVecs, [&](int64_t first, auto tile_rows, auto vecs) {
+        for_each_tile(count, vectors(layer.after - c), [&](int64_t first, auto tile_rows, auto vecs) {
           Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
           acc.for_each([&](int, int v, Vec& value) { value = load(layer.bias + c + v * kLanes); });
           dot_tile(acc, from + first, 0, 1, 0, layer.in, layer.forth + c * layer.in, 0);
@@ -173,7 +179,7 @@ class Net {
     const float* const* after = point_at(pointers, gradients + layer.units, layer.after, count);
     for (int64_t c = 0; c < layer.before; c += kWidth) {
       const float* const* before = point_at(pointers + kBlock, units + units_before(l) + c, layer.before, count);
-      for_each_tile(layer.out, layer.in - c > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
+      for_each_tile(layer.out, vectors(layer.before - c), [&](int64_t first, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
         outer_rows_tile<true>(acc, after, first, count, before, kWidth);
         acc.for_each([&](int i, int v, Vec value) {
@@ -196,7 +202,7 @@ class Net {
     const float* const* after = point_at(pointers, gradients + layer.units, layer.after, count);
     for (int64_t c = 0; c < layer.before; c += kWidth) {
       float* to = gradients + units_before(l) + c;
-      for_each_tile(count, kVecs, [&](int64_t first, auto tile_rows, auto vecs) {
+      for_each_tile(count, vectors(layer.before - c), [&](int64_t first, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
         dot_tile(acc, after + first, 0, 1, 0, layer.out, layer.back + c * layer.out, 0);
         acc.for_each([&](int i, int v, Vec value) { store(to + (first + i) * layer.before + v * kLanes, value); });
