@@ -9,6 +9,7 @@
 #include "grad_weights.h"
 #include "net.h"
 #include "problem.h"
+#include "transposed.h"
 
 namespace contconv {
 namespace {
@@ -29,6 +30,15 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
   return CONTCONV_OK;
 }
 
+void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) {
+  const Transposed transposed(g);
+  if (transposed.pays()) {
+    transposed.run(in, grad_x);
+  } else {
+    FewInputGradient(g, in, grad_x).run();
+  }
+}
+
 int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvGradients& to, int algorithm) {
   const Geometry g(p);
   if (algorithm != CONTCONV_FILTERS) {
@@ -37,7 +47,7 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
     if (to.x) Depthwise(g, in).grad_input(to.x);
     if (to.weights) Depthwise(g, in).grad_filters(to.weights);
   } else if (filters_are_few(g)) {
-    if (to.x) FewInputGradient(g, in, to.x).run();
+    if (to.x) few_grad_input(g, in, to.x);
     if (to.weights) FewFilterGradient(g, in, to.weights).run();
   } else {
     const Windows windows(g);
