@@ -285,11 +285,15 @@ def test_the_papers_recipe_starts_with_signals_that_reach_the_end(network):
     spread = {}
     for initial in ("default", "kaiming"):
         torch.manual_seed(0)
+        model = build(network, initial)
         with torch.no_grad():
-            logits = build(network, initial)(x)
+            logits = model(x)
         spread[initial] = (logits - logits.mean(0)).std().item()
     assert spread["default"] < 0.01
     assert 0.2 < spread["kaiming"] < 5
+    if network.model == "ccnet":
+        weights = model.convs[3].kernel(torch.zeros(2))  # [64, 64] of 3x3
+        assert weights.var().item() == pytest.approx(2 / (9 * 64), rel=0.3)
     assert recipe("paper", network.model).initial == "kaiming"
 
 

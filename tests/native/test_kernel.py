@@ -1,5 +1,7 @@
 """The native kernel computes what the float64 einsum computes, in every form, algorithm and instruction set."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from cases import CASES, Case, Problem, expected, problem, relative_error
@@ -84,3 +86,19 @@ def test_a_long_sum_stays_accurate(isa: str, rank: int, algorithm: str, out_chan
     p = problem(Case(1, (1, 9, 9), (1, 4, 4), (1, 7, 7), (1, 1, 1), (256, out_channels), rank=rank))
     want = float64_y(p, [leaf.double() for leaf in p.leaves()])
     assert relative_error(native_y(p, algorithm), want) < 2e-6
+
+
+@pytest.mark.parametrize("algorithm", ["factored-output", "factored-input"])
+def test_classes_that_come_again_in_another_band_are_added_up(isa: str, threads: None, algorithm: str) -> None:
+    """As many phases as outputs, of which only the first is used: bands must not be worked on at the same time."""
+    size = 128
+    windows = torch.arange(size)[:, None] + torch.arange(-1, 2)
+    table = ops.axis_table(windows.where(windows < size, -1).clamp_min(-1), torch.zeros(size, dtype=torch.long))
+    p = problem(Case(1, (1, size, 9), (1, size, 9), (1, 3, 1), (1, size, 1), (16, 8), rank=5))
+    p = replace(p, tables=(p.tables[0], table, p.tables[2]))
+    torch.set_num_threads(1)
+    alone = native_gradients(p, algorithm)
+    torch.set_num_threads(8)
+    for _ in range(5):
+        again = native_gradients(p, algorithm)
+        assert all(torch.equal(a, b) for a, b in zip(alone[:-1], again[:-1], strict=True))

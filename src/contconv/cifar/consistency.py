@@ -59,5 +59,8 @@ def inconsistency(responses: Tensor, shift: Tensor) -> Tensor:
     """What two mean similarities lack of 1: those of the maps [2 B, C, h, w] of first and second crops, the second ones
     moved back, before and after the ReLU."""
     shifts = shift.expand(len(responses) // 2, 2)
-    lacks = [1 - similarities(*maps.chunk(2), shifts).mean() for maps in (responses, responses.relu())]
-    return lacks[0] + lacks[1]
+    similar = []
+    for maps in (responses, responses.relu()):
+        first, second = maps.chunk(2)
+        similar.append(similarities(first, second, shifts).mean())
+    return 2 - similar[0] - similar[1]

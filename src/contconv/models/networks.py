@@ -81,13 +81,15 @@ def build(network: Network, initial: Initial = "default") -> nn.Module:
 
 
 def start_as_kaiming(model: nn.Module) -> None:
-    """Weights with the variance that keeps that of the data through layers and their ReLUs; no biases."""
+    """Weights with Kaiming's variance for ReLU, those of continuous layers where they are sampled; no biases."""
+    continuous = [module for module in model.modules() if isinstance(module, ContinuousConv2d)]
+    inside = {part for module in continuous for part in module.kernel.modules()}
     for module in model.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(module.weight)
-        elif isinstance(module, ContinuousConv2d):
+        if isinstance(module, ContinuousConv2d):
             module.kernel.init = "kaiming"  # type: ignore[assignment]
             module.kernel.reset_parameters()  # type: ignore[operator]
+        elif isinstance(module, nn.Conv2d | nn.Linear) and module not in inside:
+            nn.init.kaiming_normal_(module.weight)
         else:
             continue
         if module.bias is not None:

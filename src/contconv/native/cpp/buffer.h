@@ -1,4 +1,4 @@
-// Scratch memory: aligned to cache lines, owned by one call, taken before threads start.
+// Scratch memory: aligned to cache lines, owned by one call and then kept for the next, taken before threads start.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -73,7 +73,7 @@ class Buffer {
 };
 
 // One array for each thread, far from the others': a core fetches ahead beyond the end of what it works on, and takes
-// lines from the core that is writing them. What lies in between is never touched, so it takes no memory.
+// lines from the core that is writing them. Nobody touches what lies in between, so as a rule it takes no memory.
 template <class T>
 class PerThread {
  public:

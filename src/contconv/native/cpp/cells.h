@@ -21,6 +21,7 @@ class Cells {
     const int64_t bytes = least(most_bytes, image_bytes * images / kEnough);
     const int64_t pixels = kFewestRows * g.classes;
     images_per_cell = most(1, most(bytes / image_bytes, ceil_div(pixels, most(1, g.out_pixels))));
+    images_per_cell = most(1, least(images_per_cell, images));
     if (images_per_cell > 1) return;
     const int64_t row_pixels = most(1, g.out_pixels / band);
     const int64_t rows = most(length * bytes / image_bytes, ceil_div(pixels, row_pixels));

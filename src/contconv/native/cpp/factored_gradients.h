@@ -15,7 +15,7 @@ namespace {
 class Chunks {
  public:
   Chunks(const Geometry& geometry, int64_t most_chunks)
-      : g(geometry), bands(g.p.batch == 1 ? band_count() : 1), count(bands > 1 ? bands : most(1, least(g.p.batch, most_chunks))),
+      : g(geometry), bands(g.p.batch == 1 ? band_count(most_chunks) : 1), count(bands > 1 ? bands : most(1, least(g.p.batch, most_chunks))),
         turns(bands > 1 ? 2 : 1) {}
 
   // Output pixels of a chunk, counted over the batch.
@@ -25,14 +25,13 @@ class Chunks {
   }
 
  private:
-  static constexpr int64_t kMostBands = 16;
-
   int64_t first_of(int64_t band, int64_t of) const { return band * g.axis[g.band_axis].out / of; }
 
-  int64_t band_count() const {
+  int64_t band_count(int64_t most_chunks) const {
     const Axis& axis = g.axis[g.band_axis];
-    if (axis.phases != axis.out) return 1;   // a class may have pixels in two bands
-    for (int64_t of = least(kMostBands, axis.out / 2); of > 2; of /= 2)
+    for (int64_t phase = 0; phase < axis.phases; ++phase)
+      if (axis.begin[phase + 1] - axis.begin[phase] > 1) return 1;   // a class may have pixels in two bands
+    for (int64_t of = least(most_chunks, axis.out / 2); of > 2; of /= 2)
       if (every_second_is_apart(of)) return of;
     return 1;
   }
@@ -106,9 +105,10 @@ class FactoredGradients {
 
   int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
 
-  // Each chunk of images costs a copy of the gradients of basis and mixing.
+  // Each chunk costs a copy of the gradient of mixing, and one of images a copy of that of the basis.
   int64_t most_chunks() const {
-    const int64_t bytes = 4 * panels.count() * (g.classes * g.taps * g.p.rank + g.p.rank * g.group_out * kWidth);
+    const int64_t basis = g.p.batch > 1 ? g.classes * g.taps * g.p.rank : 0;
+    const int64_t bytes = 4 * panels.count() * (basis + g.p.rank * g.group_out * kWidth);
     return most(1, least(16, (16 << 20) / most(1, bytes)));
   }
 

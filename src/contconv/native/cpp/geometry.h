@@ -1,5 +1,7 @@
 // Where things are: classes of output pixels that share a filter, and the input pixels under their taps.
 #pragma once
+#include <algorithm>
+
 #include "buffer.h"
 #include "problem.h"
 #include "vec.h"
@@ -71,8 +73,8 @@ class alignas(kLine) Geometry {
       const int32_t* begin = axis[a].order + axis[a].begin[phase[a]];
       const int32_t* end = axis[a].order + axis[a].begin[phase[a] + 1];
       if (a == band_axis) {
-        while (begin < end && *begin < low) ++begin;
-        while (begin < end && end[-1] >= high) --end;
+        begin = std::lower_bound(begin, end, low);
+        end = std::lower_bound(begin, end, high);
       }
       c.outputs[a] = begin;
       c.count[a] = end - begin;

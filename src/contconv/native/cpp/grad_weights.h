@@ -83,7 +83,7 @@ CONTCONV_APART void add_basis_gradient(const Filters& f, const Panel& panel, con
   });
 }
 
-// Partial sums are kept per chunk (of cells, or of classes), as many whatever the number of threads, and added up in
+// Partial sums are kept per chunk of classes, as many whatever the number of threads, and added up in
 // order: results do not depend on who computed what.
 class WeightGradient {
  public:
