@@ -22,7 +22,8 @@ fuzz: setup
 	CONTCONV_FUZZ=long $(BIN)/python -m pytest tests/test_fuzz.py
 
 # The native kernel under AddressSanitizer and UBSan (leaks are Python's, and not looked for). `make sanitize ISA=portable`
-# builds one instruction set only: the same code, a third of the time.
+# builds one instruction set only: the same code, a third of the time; with CONTCONV_TILES=avx512 in the environment it has
+# AVX-512's vectors and tiles, on any machine.
 ISA ?= portable avx2 avx512
 sanitize: setup
 	CONTCONV_SANITIZE=1 CONTCONV_BUILD="$(ISA)" \

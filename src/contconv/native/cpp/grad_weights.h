@@ -121,7 +121,7 @@ class WeightGradient {
   int64_t class_chunk_count() const {
     if (g.p.rank == 0) return g.classes;
     const int64_t affordable = most(4, (8 << 20) / most(1, 4 * panels * f.mixings * f.mixing_size));
-    return most(1, least(least(g.classes, affordable), ceil_div(32, panels)));
+    return most(1, least(least(g.classes, affordable), ceil_div(16, panels)));
   }
 
   // sums[ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class, lanes of a panel
