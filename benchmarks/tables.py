@@ -18,9 +18,9 @@ medians. *must* is the largest we accept. *memory* is the peak growth of the pro
 *error* is the largest difference from the float64 reference, as a share of the largest value, of the output and of
 the worst gradient.
 
-The cores are a shared machine's: repeated, a row moves by some 10 to 15 %, and single ones by more. In the last seven
-runs W1 came out at 0.64 to 0.80 and 0.42 to 0.52 for 32 and 64 pixels; a row that runs `F.conv2d` itself, scale 1,
-between 0.5 and 1.2.
+Repeated, a row moves by some 10 to 15 %, and single ones by more: what the C library's allocator gives back to the
+system after a call has to be faulted in again by the next one, and whom that hits depends on what ran before. A row
+that runs `F.conv2d` itself, scale 1, came out between 0.97 and 1.18.
 """
 
 PAPER = """

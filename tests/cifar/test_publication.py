@@ -100,6 +100,8 @@ def test_every_published_file_of_the_package_loads_and_says_how_it_was_made():
         assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
         assert {"accuracy", "full_accuracy", "changed", "images", "dtype", "config", "course"} <= known.keys()
         assert (FOLDER / f"{name}.safetensors").stat().st_size <= MOST_BYTES + 2**20
+        begun = known["config"].get("init")  # with a file's name, not with a place on somebody's machine
+        assert begun is None or "/" not in begun["path"]
 
 
 def test_a_name_without_weights_is_refused_with_what_there_is(tmp_path, run):

@@ -39,10 +39,22 @@ def published_facts(trained: Trained, test: Images, dtype: str, most_changed: fl
         "changed": changed,
         "images": len(test),
         "dtype": dtype,
-        "config": trained.config,
+        "config": without_folders(trained.config),
         "course": trained.course,
         "versions": versions(),
     }
+
+
+def without_folders(config: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A config that says what weights a run began with by the file's name and checksum, not where they lay.
+
+    >>> without_folders({"seed": 0, "init": {"path": "runs/first/model.safetensors", "sha256": "ab"}})
+    {'seed': 0, 'init': {'path': 'model.safetensors', 'sha256': 'ab'}}
+    """
+    if config is None or config.get("init") is None:
+        return config
+    begun = config["init"]
+    return {**config, "init": {**begun, "path": Path(begun["path"]).name}}
 
 
 def write(path: Path, trained: Trained, test: Images, *, dtype: str, most_changed: float) -> dict[str, Any]:

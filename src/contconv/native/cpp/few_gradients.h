@@ -108,12 +108,12 @@ class alignas(kLine) FewFilterGradient {
   }
 
  private:
-  static constexpr int64_t kMostChunks = 16;
+  static constexpr int64_t kMostChunks = 16, kFewChunks = 4, kCellsPerChunk = 6;
 
-  // Each chunk costs a copy of all filters.
+  // Each chunk costs a copy of all filters, which a few cells should be worth.
   int64_t chunk_count() const {
-    const int64_t affordable = most(4, (4 << 20) / (4 * size));
-    return most(1, least(least(affordable, kMostChunks), pass.cells.count()));
+    const int64_t affordable = most(kFewChunks, (4 << 20) / (4 * size)), cells = pass.cells.count();
+    return most(1, least(cells, most(kFewChunks, least(least(affordable, kMostChunks), cells / kCellsPerChunk))));
   }
 
   void add_chunk(int64_t chunk, float* sum) const {
