@@ -55,7 +55,7 @@ def test_bad_requests_get_one_line_and_exit_code_two(data, tmp_path, capsys, sma
     assert "kernel must be one of internal, " in refused(capsys, data, out, "--kernel", "nonsense")
     assert "scale_std must be at least 0" in refused(capsys, data, out, "--scale-std", "-1")
     assert "log_every must be at least 1" in refused(capsys, data, out, "--log-every", "0")
-    assert "batch must be at most the number of images, 4" in refused(capsys, data, out, "--images", "4")
+    assert "batch must be at most 4, for 4 images" in refused(capsys, data, out, "--images", "4")
     (data / "data_batch_1.bin").write_bytes(b"short")
     assert "cut short or damaged" in refused(capsys, data, out)
     assert not out.exists()

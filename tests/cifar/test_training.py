@@ -213,7 +213,8 @@ def test_two_processes_have_the_course_of_one(data, tmp_path, consistency):
         assert float(row["loss"]) == pytest.approx(float(other["loss"]), abs=1e-5)
         assert float(row["accuracy"]) == pytest.approx(float(other["accuracy"]), abs=1e-12)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    assert all(torch.allclose(first[name], second[name], atol=1e-4) for name in first)
+    most = 5e-3 if consistency else 1e-4  # Muon makes much of the rounding where a gradient is almost nothing
+    assert all(torch.allclose(first[name], second[name], atol=most) for name in first)
     results = [json.loads((tmp_path / name / "result.json").read_text())["test_accuracy"] for name in ("one", "two")]
     assert results[0] == results[1]
 

@@ -1,4 +1,5 @@
-"""In half precision, layers are as exact as a convolution: within twice the error of `nn.Conv2d` against float64."""
+"""In half precision, layers are as exact as a convolution: within twice the error of `nn.Conv2d` against float64, or
+within one rounding of that precision where a machine's convolutions round less than twice."""
 
 import copy
 from functools import cache
@@ -56,9 +57,9 @@ def errors_of_a_convolution(way: str, axes: int) -> dict[str, float]:
 
 
 def assert_as_exact_as_a_convolution(layer, way: str, **call) -> None:
-    allowed = errors_of_a_convolution(way, layer.axes)
+    allowed, rounding = errors_of_a_convolution(way, layer.axes), torch.finfo(WAYS[way][0]).eps / 2
     for name, error in errors(layer, layer.axes, way, **call).items():
-        assert error <= 2 * allowed[name], f"{name}: {error:.2e}, a convolution has {allowed[name]:.2e}"
+        assert error <= max(2 * allowed[name], rounding), f"{name}: {error:.2e}, a convolution {allowed[name]:.2e}"
 
 
 @pytest.mark.parametrize("way", WAYS)
