@@ -33,6 +33,7 @@ class BuildKernel(build_ext):
         sanitise = os.environ.get("CONTCONV_SANITIZE", "") not in ("", "0")
         flags = COMMON + (SANITISED if sanitise else OPTIMISED)
         tiles = [f"-DCONTCONV_TILES_{name}" for name in os.environ.get("CONTCONV_TILES", "").split()]
+        tiles += ["-Wno-psabi"] * bool(tiles)  # vectors that the instruction set has not are passed in memory
         wanted = os.environ.get("CONTCONV_BUILD", " ".join(INSTRUCTION_SETS)).split() if x86 else []
         sets = [isa for isa in INSTRUCTION_SETS if isa in wanted or isa == "portable"]
         units = [("dispatch.cpp", "dispatch", [*flags, *(f"-DCONTCONV_HAS_{isa}" for isa in sets)])]
