@@ -191,3 +191,18 @@ def test_an_evaluation_of_an_older_version_is_refused(evaluations, tmp_path):
     path.write_text(json.dumps({**evaluations[0], "kind": "contconv cifar evaluation"}))
     with pytest.raises(ValueError, match=r"made by an older version, which measured after ReLU: evaluate .* again"):
         evaluated.read([path])
+
+
+def test_networks_are_compared_with_those_that_were_trained_for_the_same_and_are_told_apart(evaluations):
+    def with_consistency(one):
+        changed = {**one["config"], "recipe": {**one["config"]["recipe"], "consistency": 2.0}}
+        return {**one, "config": {**changed, "init": {"path": "model.safetensors", "sha256": "ab"}}}
+
+    plain = groups(evaluations)
+    assert pairs(plain)
+    for model in ("ccnet", "convnet"):
+        mixed = groups([with_consistency(one) if one["network"]["model"] == model else one for one in evaluations])
+        changed = [group.label for group in mixed if group.model == model]
+        assert all("consistency 2, from trained weights" in label for label in changed)
+        assert not pairs(mixed)
+    assert len(pairs(groups([with_consistency(one) for one in evaluations]))) == len(pairs(plain))

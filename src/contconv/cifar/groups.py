@@ -102,6 +102,10 @@ def label(evaluation: Record) -> str:
         unusual.append("fixed scales")
     if config["recipe"]["diffusion"]:
         unusual.append("diffusion " + "-".join(f"{rate:g}" for rate in config["recipe"]["diffusion"]))
+    if config["recipe"]["consistency"]:
+        unusual.append(f"consistency {config['recipe']['consistency']:g}")
+    if config["init"] is not None:
+        unusual.append("from trained weights")
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")
 
 
@@ -119,10 +123,10 @@ def distinct(labels: list[str]) -> list[str]:
 
 
 def pairs(found: list[Group]) -> list[tuple[Group, Group]]:
-    """Each CCNet with the ConvNet that was trained as long and by the same schedule."""
+    """Each CCNet with the ConvNet that was trained as long, by the same schedule and for the same."""
 
-    def training(group: Group) -> tuple[Any, Any]:
-        return group.recipe.get("epochs"), group.recipe.get("schedule")
+    def training(group: Group) -> tuple[Any, ...]:
+        return group.recipe.get("epochs"), group.recipe.get("schedule"), group.recipe.get("consistency") or 0.0
 
     plain = [group for group in found if group.model == "convnet"]
     return [
