@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "pages.h"
 #include "problem.h"
 
 namespace contconv {
@@ -78,11 +79,13 @@ __attribute__((visibility("default"))) const char* contconv_limit_isa(const char
 
 __attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in,
                                                             float* y, int algorithm) {
+  contconv::advise_large_pages(y, p->batch * p->out[0] * p->out[1] * p->out[2] * p->out_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->forward(*p, *in, y, algorithm); });
 }
 
 __attribute__((visibility("default"))) int contconv_backward(const ContconvProblem* p, const ContconvInputs* in,
                                                              const ContconvGradients* to, int algorithm) {
+  contconv::advise_large_pages(to->x, p->batch * p->in[0] * p->in[1] * p->in[2] * p->in_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->backward(*p, *in, *to, algorithm); });
 }
 
