@@ -32,14 +32,13 @@ def images(folder: Path) -> tuple[Images, Images]:
     return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
 
 
-def config(
-    epochs: int, network: Network = TINY, diffusion: tuple[float, ...] = (), consistency: float = 0.0, **changes
-) -> Config:
+OF_THE_RECIPE = ("diffusion", "consistency", "agreement", "agreement_from")
+
+
+def config(epochs: int, network: Network = TINY, **changes) -> Config:
     """Ten steps of eight images an epoch; with a consistency twice as many of four in two crops."""
-    short = recipe(
-        "short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, diffusion=diffusion,
-        consistency=consistency,
-    )  # fmt: skip
+    own = {name: changes.pop(name) for name in OF_THE_RECIPE if name in changes}
+    short = recipe("short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, **own)
     return Config(network, short, **changes)
 
 
@@ -54,4 +53,5 @@ def run(out: Path, epochs: int, processes: int = 1, data: Path | None = None, **
 
 if __name__ == "__main__":
     out, processes, epochs, *more = sys.argv[1:]
-    run(Path(out), epochs=int(epochs), processes=int(processes), consistency=float(more[0]) if more else 0.0)
+    changes = {name: float(value) for name, value in (one.split("=") for one in more)}
+    run(Path(out), epochs=int(epochs), processes=int(processes), **changes)

@@ -4,9 +4,10 @@ import pytest
 import torch
 from synthetic import TINY, images, run
 
+import contconv
 from contconv.cifar import augment
 from contconv.cifar.accuracy import Outputs
-from contconv.cifar.consistency import LARGEST, WithResponses, inconsistency, pairs
+from contconv.cifar.consistency import LARGEST, WithResponses, disagreement, inconsistency, pairs
 from contconv.cifar.equivariance import compared, drawn_shifts, windows
 from contconv.models.networks import Network, build, load_weights
 
@@ -54,6 +55,31 @@ def test_logits_beside_responses_are_the_networks_own(network):
     logits, responses = WithResponses(model)(x)
     assert torch.equal(logits, model(x))
     assert torch.equal(responses, model.responses(x))
+
+
+def test_maps_of_two_sequences_of_scales_are_compared_image_by_image():
+    model = build(TINY)
+    x = torch.randn(3, 3, 32, 32)
+    sequences = [contconv.sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    logits, responses = WithResponses(model)(x, *sequences)
+    assert torch.allclose(logits, torch.cat([model(x, scales) for scales in sequences]), atol=1e-6)
+    assert len(responses) == 6
+    maps = torch.randn(3, 4, 8, 8)
+    assert disagreement(torch.cat([maps, maps])).abs() < 1e-6
+    assert disagreement(torch.cat([maps, maps.roll(1, 0)])) > 0.5  # other images than each other's
+
+
+def test_a_network_can_be_trained_to_the_same_maps_at_all_scales(data, tmp_path):
+    _, test = images(data)
+    x = augment.normalized(test.pixels)
+    sequences = [contconv.sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    lacking = {}
+    for agreement in (0.0, 20.0):
+        run(tmp_path / f"of-{agreement:g}", epochs=12, agreement=agreement, agreement_from=0.25, data=data)
+        model, _ = load_weights(tmp_path / f"of-{agreement:g}" / "model.safetensors")
+        with torch.no_grad():
+            lacking[agreement] = disagreement(WithResponses(model)(x, *sequences)[1])
+    assert lacking[20.0] < 0.5 * lacking[0.0]
 
 
 def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):

@@ -19,7 +19,7 @@ from contconv.cifar import checkpoint, draws, training
 from contconv.cifar.log import rows
 from contconv.cifar.muon import Muon
 from contconv.cifar.recipe import PAPER, SHORT, Recipe, learning_rate, optimizers, recipe
-from contconv.cifar.training import scales_of
+from contconv.cifar.training import sequences_of
 from contconv.models.networks import Network, build, load_weights
 from contconv.sequences import output_sizes
 
@@ -114,8 +114,14 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights(data, tmp_pat
 
 @pytest.mark.parametrize(
     "what",
-    [{"network": TINY}, {"network": CONVNET}, {"diffusion": (2.0,)}, {"consistency": 2.0}],
-    ids=["ccnet", "convnet", "diffusion", "consistency"],
+    [
+        {"network": TINY},
+        {"network": CONVNET},
+        {"diffusion": (2.0,)},
+        {"consistency": 2.0},
+        {"agreement": 2.0, "agreement_from": 0.5},
+    ],
+    ids=["ccnet", "convnet", "diffusion", "consistency", "agreement"],
 )
 def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, what):
     epoch = 20 if "consistency" in what else 10  # steps
@@ -200,12 +206,13 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_with_what_to_do(data, tmp_pa
         run(out, epochs=3)
 
 
-@pytest.mark.parametrize("consistency", [0.0, 0.5])
-def test_two_processes_have_the_course_of_one(data, tmp_path, consistency):
-    epochs = 1 if consistency else 2  # of twenty steps or ten
-    command = [sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", str(epochs), str(consistency)]
+@pytest.mark.parametrize("compared", [{}, {"consistency": 0.5}, {"agreement": 0.5}], ids=str)
+def test_two_processes_have_the_course_of_one(data, tmp_path, compared):
+    epochs = 1 if "consistency" in compared else 2  # of twenty steps or ten
+    more = [f"{name}={value}" for name, value in compared.items()]
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", str(epochs), *more]
     subprocess.run(command, check=True)
-    run(tmp_path / "one", epochs=epochs, consistency=consistency)
+    run(tmp_path / "one", epochs=epochs, **compared)
     assert json.loads((tmp_path / "two" / "config.json").read_text())["processes"] == 2
     one, two = (rows(tmp_path / name / "steps.csv") for name in ("one", "two"))
     assert len(one) == len(two) == 20
@@ -213,7 +220,7 @@ def test_two_processes_have_the_course_of_one(data, tmp_path, consistency):
         assert float(row["loss"]) == pytest.approx(float(other["loss"]), abs=1e-5)
         assert float(row["accuracy"]) == pytest.approx(float(other["accuracy"]), abs=1e-12)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    most = 5e-3 if consistency else 1e-4  # Muon makes much of the rounding where a gradient is almost nothing
+    most = 5e-3 if compared else 1e-4  # Muon makes much of the rounding where a gradient is almost nothing
     assert all(torch.allclose(first[name], second[name], atol=most) for name in first)
     results = [json.loads((tmp_path / name / "result.json").read_text())["test_accuracy"] for name in ("one", "two")]
     assert results[0] == results[1]
@@ -249,13 +256,26 @@ def test_a_loss_that_explodes_ends_the_run_before_it_is_saved(data, tmp_path, mo
 
 
 def test_every_step_has_its_own_scales_which_depend_on_seed_and_step_alone():
-    drawn = [scales_of(config(1, seed=seed), step) for seed in (0, 1) for step in range(50)]
+    def scales_of(seed, step):
+        (scales,) = sequences_of(config(1, seed=seed), step, 50)
+        return scales
+
+    drawn = [scales_of(seed, step) for seed in (0, 1) for step in range(50)]
     torch.manual_seed(5)
-    assert drawn == [scales_of(config(1, seed=seed), step) for seed in (0, 1) for step in range(50)]
+    assert drawn == [scales_of(seed, step) for seed in (0, 1) for step in range(50)]
     assert len(set(drawn)) == 100
     assert all(output_sizes((32, 32), scales)[-1] == (8, 8) for scales in drawn)
-    assert scales_of(config(1, random_scales=False), 0) is None
-    assert scales_of(config(1, network=CONVNET), 0) is None
+    assert sequences_of(config(1, random_scales=False), 0, 50) == []
+    assert sequences_of(config(1, network=CONVNET), 0, 50) == []
+
+
+def test_two_sequences_of_scales_must_agree_from_a_share_of_the_training_on():
+    plain, late = config(1), config(1, agreement=1.0, agreement_from=0.6)
+    for step in range(50):
+        first, *other = sequences_of(late, step, 50)
+        assert [first] == sequences_of(plain, step, 50)
+        assert len(other) == (step >= 30)
+        assert first not in other
 
 
 def test_every_epoch_has_every_image_once_in_an_order_of_its_own():
@@ -373,9 +393,18 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"consistency": -1.0}, "consistency must be at least 0 and finite, got -1.0"),
         ({"consistency": float("nan")}, "consistency must be at least 0 and finite, got nan"),
         ({"consistency": 1.0, "batch": 33}, "batch must be even with a consistency, .* got 33"),
+        ({"agreement": float("inf")}, "agreement must be at least 0 and finite, got inf"),
+        ({"agreement": 1.0, "consistency": 1.0}, "give one of consistency and agreement"),
+        ({"agreement_from": 1.0}, "agreement_from must be at least 0 and less than 1, got 1.0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),
     ],
 )
 def test_what_recipes_refuse(changes, reason):
     with pytest.raises(ValueError, match=reason):
         recipe("short", "ccnet", **changes)
+
+
+@pytest.mark.parametrize("changes", [{"network": CONVNET}, {"random_scales": False}], ids=str)
+def test_agreement_needs_random_scales(changes):
+    with pytest.raises(ValueError, match="agreement is that of ccnet's maps at random scales, got "):
+        config(1, agreement=1.0, **changes)

@@ -1,13 +1,18 @@
-"""Training for equivariance: each image in two crops, and what their maps differ by once one is moved onto the other.
+"""Training for equivariance: maps that must be the same are compared, and the loss counts what they differ by.
 
-The difference is measured as `equivariance` measures it, before the ReLU and after it: before it alone, a map can be
-made similar to any other by a large negative offset, which the ReLU takes away again.
+Either of two crops of each image, once one is moved onto the other; or of one crop, with two sequences of internal
+scales, whose grids lie elsewhere in every layer but the last: a map that does not depend on them has no aliasing.
+
+Both are compared before the ReLU and after it: before it alone, a map can be made similar to any other by a large
+negative offset, which the ReLU takes away again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from contconv.cifar.augment import PADDING, Draws
 from contconv.cifar.equivariance import similarities
@@ -43,15 +48,16 @@ def _corners(way: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 class WithResponses(nn.Module):
-    """A network that returns its last map, before the ReLU, beside the logits."""
+    """A network that returns its last map, before the ReLU, beside the logits: of each sequence of scales in turn."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, x: Tensor, *scales: object) -> tuple[Tensor, Tensor]:
-        """[N, 3, 32, 32] -> [N, classes], [N, 64, 8, 8]."""
-        responses = self.model.responses(x, *scales)  # type: ignore[operator]
+    def forward(self, x: Tensor, *sequences: object) -> tuple[Tensor, Tensor]:
+        """[N, 3, 32, 32] -> [N, classes], [N, 64, 8, 8], N for each sequence."""
+        each = [(scales,) for scales in sequences] if sequences else [()]
+        responses = torch.cat([self.model.responses(x, *scales) for scales in each])  # type: ignore[operator]
         return self.model.head(responses.relu()), responses  # type: ignore[operator]
 
 
@@ -59,8 +65,15 @@ def inconsistency(responses: Tensor, shift: Tensor) -> Tensor:
     """What two mean similarities lack of 1: those of the maps [2 B, C, h, w] of first and second crops, the second ones
     moved back, before and after the ReLU."""
     shifts = shift.expand(len(responses) // 2, 2)
-    similar = []
-    for maps in (responses, responses.relu()):
-        first, second = maps.chunk(2)
-        similar.append(similarities(first, second, shifts).mean())
-    return 2 - similar[0] - similar[1]
+    return _lacking(responses, lambda first, second: similarities(first, second, shifts))
+
+
+def disagreement(responses: Tensor) -> Tensor:
+    """What two mean similarities lack of 1: those of the whole maps [2 B, C, h, w] that two sequences of scales make of
+    the same images, before and after the ReLU."""
+    return _lacking(responses, lambda first, second: F.cosine_similarity(first.flatten(1), second.flatten(1)))
+
+
+def _lacking(responses: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    before, after = (similarity(*maps.chunk(2)).mean() for maps in (responses, responses.relu()))
+    return 2 - before - after

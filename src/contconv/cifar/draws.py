@@ -25,7 +25,7 @@ def order(seed: int, epoch: int, count: int) -> Tensor:
     return torch.randperm(count, generator=generator(seed, "order", epoch))
 
 
-def scales(seed: int, step: int, *, std: float, max_denominator: int) -> Scales:
+def scales(seed: int, step: int, *, std: float, max_denominator: int, purpose: str = "scales") -> Scales:
     """The scales of CCNet's layers in one training step."""
-    source = generator(seed, "scales", step)
+    source = generator(seed, purpose, step)
     return sample_scales(STEPS, TARGET, std=std, max_denominator=max_denominator, generator=source)

@@ -104,6 +104,8 @@ def label(evaluation: Record) -> str:
         unusual.append("diffusion " + "-".join(f"{rate:g}" for rate in config["recipe"]["diffusion"]))
     if config["recipe"]["consistency"]:
         unusual.append(f"consistency {config['recipe']['consistency']:g}")
+    if config["recipe"]["agreement"]:
+        unusual.append(f"agreement {config['recipe']['agreement']:g}")
     if config["init"] is not None:
         unusual.append("from trained weights")
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")
@@ -123,7 +125,10 @@ def distinct(labels: list[str]) -> list[str]:
 
 
 def pairs(found: list[Group]) -> list[tuple[Group, Group]]:
-    """Each CCNet with the ConvNet that was trained as long, by the same schedule and for the same."""
+    """Each CCNet with the ConvNet that was trained as long, by the same schedule and with the same crops.
+
+    What a CCNet's scales are good for in training, random ones at each step and those that must agree, is its own.
+    """
 
     def training(group: Group) -> tuple[Any, ...]:
         return group.recipe.get("epochs"), group.recipe.get("schedule"), group.recipe.get("consistency") or 0.0

@@ -53,6 +53,11 @@ class Recipe:
     consistency: float = 0.0
     """What the loss counts of it that the last map does not move with the image; above 0, a batch is half as many
     images in two crops each."""
+    agreement: float = 0.0
+    """What the loss counts of it that the last map depends on the internal scales; above 0, each image is seen with two
+    sequences of them (CCNet only)."""
+    agreement_from: float = 0.0
+    """From which share of the training on."""
     initial: Initial = "default"
     """The variance that weights start with: PyTorch's own, or Kaiming's for ReLU."""
 
@@ -62,8 +67,11 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not (0 < self.learning_rate < math.inf):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if not (0 <= self.consistency < math.inf):
-            raise ValueError(f"consistency must be at least 0 and finite, got {self.consistency}")
+        for name in ("consistency", "agreement"):
+            if not (0 <= getattr(self, name) < math.inf):
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        if self.consistency > 0 and self.agreement > 0:
+            raise ValueError("a step compares either crops or scales: give one of consistency and agreement")
         if self.consistency > 0 and self.batch % 2:
             raise ValueError(f"batch must be even with a consistency, for two crops of each image, got {self.batch}")
         if not (0 <= self.weight_decay < math.inf):
@@ -74,7 +82,7 @@ class Recipe:
         object.__setattr__(self, "diffusion", shortest(self.diffusion))  # what trains alike is the same recipe
         if self.filter_rate is not None and not (0 < self.filter_rate < math.inf):
             raise ValueError(f"filter_rate must be positive, got {self.filter_rate}")
-        for name in ("label_smoothing", "warmup"):
+        for name in ("label_smoothing", "warmup", "agreement_from"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
 
@@ -82,6 +90,11 @@ class Recipe:
     def images_in_a_step(self) -> int:
         """Over all processes."""
         return self.batch // 2 if self.consistency > 0 else self.batch
+
+    @property
+    def compares(self) -> bool:
+        """Whether the loss counts what two maps differ by."""
+        return self.consistency > 0 or self.agreement > 0
 
     @property
     def filter_share(self) -> float:
@@ -168,6 +181,9 @@ class Config:
             raise ValueError(f"scale_std must be at least 0, got {self.scale_std}")
         if self.max_denominator < 1:
             raise ValueError(f"max_denominator must be at least 1, got {self.max_denominator}")
+        if self.recipe.agreement > 0 and not (self.network.model == "ccnet" and self.random_scales):
+            given = f"{self.network.model}, random_scales={self.random_scales}"
+            raise ValueError(f"agreement is that of ccnet's maps at random scales, got {given}")
 
 
 def completed_config(config: dict[str, Any]) -> dict[str, Any]:

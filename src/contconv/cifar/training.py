@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.cifar import augment, checkpoint, draws, folder
-from contconv.cifar.consistency import WithResponses, inconsistency, pairs
+from contconv.cifar.consistency import WithResponses, disagreement, inconsistency, pairs
 from contconv.cifar.data import Images
 from contconv.cifar.diffusion import diffusing
 from contconv.cifar.interrupt import Interrupt
@@ -105,7 +105,7 @@ class Run:
             begin(model, config.init)
         self.diffusing = diffusing(model, config.recipe.diffusion)
         chosen = optimizers(config.recipe, model)
-        whole = WithResponses(model) if config.recipe.consistency > 0 else model
+        whole = WithResponses(model) if config.recipe.compares else model
         self.net, *self.optimizers = fabric.setup(whole, *chosen)
         self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
         checkpoint.load(out, self.state, plain(config))
@@ -128,12 +128,17 @@ class Run:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["share"]
         x, labels, shift = self.batch()
-        scales = scales_of(self.config, state.step)
-        outputs = self.net(x) if scales is None else self.net(x, scales)
-        logits = outputs if shift is None else outputs[0]
-        loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
+        sequences = sequences_of(self.config, state.step, self.steps)
+        outputs = self.net(x, *sequences)
+        logits = outputs[0] if recipe.compares else outputs
+        labels = labels.repeat(len(logits) // len(labels))
+        loss = total = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
+        if shift is not None:
+            total = loss + recipe.consistency * inconsistency(outputs[1], shift)
+        elif len(sequences) == 2:
+            total = loss + recipe.agreement * disagreement(outputs[1])
         self.net.zero_grad()
-        self.fabric.backward(loss if shift is None else loss + recipe.consistency * inconsistency(outputs[1], shift))
+        self.fabric.backward(total)
         for optimizer in self.optimizers:
             optimizer.step()
         for filters, diffusion in self.diffusing:
@@ -270,8 +275,13 @@ class Run:
         return result
 
 
-def scales_of(config: Config, step: int) -> Scales | None:
-    """The scales of a step, for networks that take some."""
+def sequences_of(config: Config, step: int, steps: int) -> list[Scales]:
+    """The scales of a step, for networks that take some; two sequences of them where their maps must agree."""
     if config.network.model != "ccnet" or not config.random_scales:
-        return None
-    return draws.scales(config.seed, step, std=config.scale_std, max_denominator=config.max_denominator)
+        return []
+    recipe = config.recipe
+    agreeing = recipe.agreement > 0 and step >= recipe.agreement_from * steps
+    return [
+        draws.scales(config.seed, step, std=config.scale_std, max_denominator=config.max_denominator, purpose=purpose)
+        for purpose in ("scales", "other scales")[: 2 if agreeing else 1]
+    ]

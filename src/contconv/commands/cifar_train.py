@@ -51,6 +51,11 @@ class Train:
     number, or one for each layer."""
     consistency: float | None = None
     """How much it counts that the last map moves with the image; each image then comes in two crops."""
+    agreement: float | None = None
+    """How much it counts (ccnet) that the last map is the same at other internal scales; each step then draws two
+    sequences of them."""
+    agreement_from: float | None = None
+    """From which share of the training on, 0 to 1."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
@@ -90,6 +95,8 @@ def config_of(command: Train) -> Config:
             weight_decay=command.weight_decay,
             diffusion=command.diffusion,
             consistency=command.consistency,
+            agreement=command.agreement,
+            agreement_from=command.agreement_from,
             label_smoothing=command.label_smoothing,
         ),
         seed=command.seed,

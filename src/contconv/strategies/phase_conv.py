@@ -1,38 +1,45 @@
 """y = pixels (*) weights with one filter per class of output pixels, in plain PyTorch, differentiable to any order.
 
-The classes of the leading axes are looped over. Of the last axis every output column is one batch entry of a matrix
-product [J, M, K*Cin] @ [J, K*Cin, Cout], where M are the batch and the rows of the class. Nothing but the arguments is
-kept for backward.
+The classes are looped over, each a batch of matrix products (`classes.py`). Nothing but the arguments is kept for
+backward.
 """
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from contconv.grid import Axis, phase_index, seen_index
 from contconv.precision import full_precision
+from contconv.strategies.classes import (
+    add_windows,
+    applied,
+    classes,
+    columns_of,
+    correlated,
+    filters,
+    over_phases,
+    sent_back,
+    windows,
+)
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
 from contconv.transforms import one_by_one
 
-Index = tuple[slice, ...]
-
 
 def phase_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
     """x: [N, Cin, *in], weights: [*phases, *taps, Cout, Cin/groups] -> [N, Cout, *out] (channels last in memory)."""
-    spans = [(number, axis.first[0], axis.first[-1] + axis.taps) for number, axis in enumerate(problem.axes, start=1)]
-    pixels = extended(x.movedim(1, -1), spans, problem.padding_mode)
-    grouped = weights.unflatten(-2, (problem.groups, problem.out_channels // problem.groups)).movedim(
-        -2, -1
-    )  # [*phases, *taps, g, Ci, Co]
-    y: Tensor = _PhaseConv.apply(pixels.contiguous(), grouped.contiguous(), problem)
+    grouped = weights.unflatten(-2, (problem.groups, problem.out_channels // problem.groups))
+    y: Tensor = PhaseConv.apply(pixels_seen(x, problem), grouped.mT.contiguous(), problem)
     return y.movedim(-1, 1)
+
+
+def pixels_seen(x: Tensor, problem: Problem) -> Tensor:
+    """[N, Cin, *in] -> [N, *seen, Cin], contiguous."""
+    spans = [(number, axis.first[0], axis.first[-1] + axis.taps) for number, axis in enumerate(problem.axes, start=1)]
+    return extended(x.movedim(1, -1), spans, problem.padding_mode).contiguous()
 
 
 def in_full_precision(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -62,20 +69,19 @@ class _Bilinear(Function):
         return sum(parts[1:], parts[0]) if parts else None
 
 
-class _PhaseConv(_Bilinear):
+class PhaseConv(_Bilinear):
     """Of pixels [N, *seen, Cin] and weights [*phases, *taps, g, Ci, Co]. The gradients of the three are each other."""
 
     @staticmethod
     @in_full_precision
     def forward(pixels: Tensor, weights: Tensor, problem: Problem) -> Tensor:
+        pixels = pixels.contiguous()
         y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
-        for row in rows(problem):
-            total: Tensor | None = None
-            for tap in row.taps:
-                a, w = columns(pixels, tap, problem), filters(weights, tap, problem)
-                total = torch.bmm(a, w) if total is None else total.baddbmm_(a, w)
-            assert total is not None
-            y[row.outputs] = from_batches(total, y[row.outputs].shape, problem)
+        for one in classes(problem):
+            own = filters(weights[one.phases], problem)
+            for images in one.pieces(problem):
+                part = y[one.outputs(images)]
+                part.copy_(applied(windows(pixels, one, images, problem), own).reshape(part.shape))
         return y
 
     @staticmethod
@@ -90,14 +96,14 @@ class _PhaseConv(_Bilinear):
 
     @staticmethod
     def jvp(ctx: Any, pixels: Tensor | None, weights: Tensor | None, *_: None) -> Tensor | None:
-        return _PhaseConv.tangent(ctx, pixels, weights)
+        return PhaseConv.tangent(ctx, pixels, weights)
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], pixels: Tensor, weights: Tensor, problem: Problem) -> Any:
         if dims[1] is not None:
-            return one_by_one(_PhaseConv.apply, info.batch_size, dims, pixels, weights, problem), 0
+            return one_by_one(PhaseConv.apply, info.batch_size, dims, pixels, weights, problem), 0
         more = replace(problem, batch=info.batch_size * problem.batch)
-        y = _PhaseConv.apply(pixels.movedim(dims[0] or 0, 0).flatten(0, 1), weights, more)
+        y = PhaseConv.apply(pixels.movedim(dims[0] or 0, 0).flatten(0, 1), weights, more)
         return y.unflatten(0, (info.batch_size, problem.batch)), 0
 
 
@@ -106,13 +112,11 @@ class _GradPixels(_Bilinear):
     @in_full_precision
     def forward(dy: Tensor, weights: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
         gradient = dy.new_zeros(shape)
-        for row in rows(problem):
-            batches = to_batches(dy[row.outputs], problem)
-            for tap in row.taps:
-                part = torch.bmm(batches, filters(weights, tap, problem).mT)  # [J*g, M, K*Ci]
-                seen = gradient[tap.inputs]
-                part = from_tap_batches(part, seen.shape[:-2], problem)
-                seen.index_add_(-2, column_index(problem, dy.device), part)
+        for one in classes(problem):
+            own = filters(weights[one.phases], problem)
+            for images in one.pieces(problem):
+                seen = sent_back(columns_of(dy[one.outputs(images)], problem), own)
+                add_windows(seen, gradient, one, images, problem)
         return gradient
 
     @staticmethod
@@ -121,7 +125,7 @@ class _GradPixels(_Bilinear):
         problem = ctx.rest[-1]
         need_dy, need_weights, *_ = ctx.needs_input_grad
         return (
-            _PhaseConv.apply(ddx, weights, problem) if need_dy else None,
+            PhaseConv.apply(ddx, weights, problem) if need_dy else None,
             _GradWeights.apply(ddx, dy, weights.shape, problem) if need_weights else None,
             None,
             None,
@@ -140,14 +144,15 @@ class _GradWeights(_Bilinear):
     @staticmethod
     @in_full_precision
     def forward(pixels: Tensor, dy: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
+        pixels = pixels.contiguous()
         gradient = dy.new_zeros(shape)
-        for row in rows(problem):
-            batches = to_batches(dy[row.outputs], problem)
-            for tap in row.taps:
-                part = torch.bmm(columns(pixels, tap, problem).mT, batches)  # [J*g, K*Ci, Co]
-                of_tap = gradient[tap.weights]  # [phases, K, g, Ci, Co]
-                part = part.unflatten(0, (-1, problem.groups)).unflatten(2, (of_tap.shape[1], of_tap.shape[3]))
-                of_tap.index_add_(0, phase_index(problem.axes[-1], dy.device), part.movedim(1, 2))
+        for one in classes(problem):
+            own = None
+            for images in one.pieces(problem):
+                columns = columns_of(dy[one.outputs(images)], problem)
+                own = correlated(windows(pixels, one, images, problem), columns, own)
+            if own is not None:  # there are images
+                gradient[one.phases] = over_phases(own, problem)
         return gradient
 
     @staticmethod
@@ -157,7 +162,7 @@ class _GradWeights(_Bilinear):
         need_pixels, need_dy, *_ = ctx.needs_input_grad
         return (
             _GradPixels.apply(dy, ddw, pixels.shape, problem) if need_pixels else None,
-            _PhaseConv.apply(pixels, ddw, problem) if need_dy else None,
+            PhaseConv.apply(pixels, ddw, problem) if need_dy else None,
             None,
             None,
         )
@@ -169,84 +174,3 @@ class _GradWeights(_Bilinear):
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *arguments: Any) -> Any:
         return one_by_one(_GradWeights.apply, info.batch_size, dims, *arguments), 0
-
-
-@dataclass(frozen=True)
-class Tap:
-    """One tap of the leading axes, for one class of rows."""
-
-    inputs: Index  # of pixels [N, *seen, Cin]: where the class's rows read this tap
-    weights: tuple[int | slice, ...]  # of weights [*phases, *taps, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One class of the leading axes."""
-
-    outputs: Index  # of y [N, *out, Cout]
-    taps: tuple[Tap, ...]
-
-
-def rows(problem: Problem) -> Iterator[Row]:
-    """The classes of the leading axes (one of everything where there is only one axis)."""
-    leading = problem.axes[:-1]
-    every = slice(None)
-    for phases in product(*(range(axis.phases) for axis in leading)):
-        taps = tuple(
-            Tap(
-                inputs=(every, *(_read(a, p, t) for a, p, t in zip(leading, phases, tap, strict=True))),
-                weights=(*phases, every, *tap),
-            )
-            for tap in product(*(range(axis.taps) for axis in leading))
-        )
-        yield Row((every, *(slice(p, None, a.phases) for a, p in zip(leading, phases, strict=True))), taps)
-
-
-def _read(axis: Axis, phase: int, tap: int) -> slice:
-    """The seen pixels that the outputs of one phase read at one tap: every l-th one."""
-    first = axis.first[phase :: axis.phases]
-    start = first[0] - axis.first[0] + tap
-    step = first[1] - first[0] if len(first) > 1 else 1
-    return slice(start, start + step * (len(first) - 1) + 1, step)
-
-
-def rows_of_a_class(problem: Problem) -> int:
-    """The most rows (of the leading axes) that one class has."""
-    return math.prod(-(-axis.out_size // axis.phases) for axis in problem.axes[:-1])
-
-
-def column_index(problem: Problem, device: torch.device) -> Tensor:
-    """[J*K] the seen column of every tap of every output column."""
-    return seen_index(problem.axes[-1], device).flatten()
-
-
-def columns(pixels: Tensor, tap: Tap, problem: Problem) -> Tensor:
-    """[J*g, M, K*Ci] what every output column of a class sees at one tap of the leading axes."""
-    axis, groups = problem.axes[-1], problem.groups
-    seen = pixels[tap.inputs].index_select(-2, column_index(problem, pixels.device))  # [N, *rows, J*K, Cin]
-    shape = (seen.shape[:-2].numel(), axis.out_size, axis.taps, groups, problem.in_channels // groups)
-    return seen.reshape(shape).permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(2)
-
-
-def filters(weights: Tensor, tap: Tap, problem: Problem) -> Tensor:
-    """[J*g, K*Ci, Co] the filters of every output column at one tap of the leading axes."""
-    chosen = weights[tap.weights].index_select(0, phase_index(problem.axes[-1], weights.device))  # [J, K, g, Ci, Co]
-    return chosen.movedim(2, 1).flatten(0, 1).flatten(1, 2)
-
-
-def to_batches(y: Tensor, problem: Problem) -> Tensor:
-    """[N, *rows, J, Cout] -> [J*g, M, Co]."""
-    shape = (y.shape[:-2].numel(), y.shape[-2], problem.groups, problem.out_channels // problem.groups)
-    return y.reshape(shape).permute(1, 2, 0, 3).flatten(0, 1)
-
-
-def from_batches(batches: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
-    """[J*g, M, Co] -> [N, *rows, J, Cout], which is `shape`."""
-    return batches.unflatten(0, (shape[-2], problem.groups)).permute(2, 0, 1, 3).reshape(shape)
-
-
-def from_tap_batches(batches: Tensor, rows: torch.Size, problem: Problem) -> Tensor:
-    """[J*g, M, K*Ci] -> [N, *rows, J*K, Cin]."""
-    axis, groups = problem.axes[-1], problem.groups
-    y = batches.unflatten(0, (axis.out_size, groups)).unflatten(-1, (axis.taps, problem.in_channels // groups))
-    return y.permute(2, 0, 3, 1, 4).reshape(*rows, axis.out_size * axis.taps, problem.in_channels)

@@ -13,13 +13,23 @@ import torch
 from torch import Tensor
 
 from contconv.kernels import Kernel
-from contconv.kernels.sampling import sampled_weights
+from contconv.kernels.memory import MOST_BYTES
+from contconv.kernels.sampling import sampled_basis, sampled_weights
+from contconv.strategies.classes import piece_bytes
 from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.interleaved_conv import interleaved_conv, waste
-from contconv.strategies.phase_conv import phase_conv, rows_of_a_class
+from contconv.strategies.passing_filters import conv_with_passing_filters
+from contconv.strategies.phase_conv import phase_conv
 from contconv.strategies.problem import Cost, Problem, biased
+from contconv.transforms import forward_mode, traced, transformed
 
 MOST_WASTE = 3.0  # up to which one wide convolution in PyTorch beats a loop over classes
+
+
+def filters_pass(problem: Problem) -> bool:
+    """Whether plain PyTorch makes filters class by class: where they are used once, or are too many to be kept."""
+    many = 4 * problem.phases * problem.taps * problem.weights > MOST_BYTES
+    return waste(problem) > MOST_WASTE and not problem.per_tap and (problem.training or many)
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,10 @@ class Phases:
                 round(wide * problem.macs) + made,
                 max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels),
             )
-        last = problem.axes[-1].out_size * problem.taps
-        gathered = problem.batch * problem.in_channels * (problem.inputs + last * rows_of_a_class(problem))
-        return Cost(macs, max(problem.dtype.itemsize, 4) * (2 * filters + last * problem.weights + gathered))
+        of_a_class = problem.axes[-1].out_size * problem.taps * problem.weights
+        kept = of_a_class if filters_pass(problem) else filters
+        numbers = 2 * (kept + of_a_class) + problem.batch * problem.in_channels * problem.inputs
+        return Cost(macs, max(problem.dtype.itemsize, 4) * numbers + 2 * piece_bytes(problem))
 
     def engine(self, problem: Problem) -> str:
         if self._native(problem):
@@ -73,10 +84,9 @@ class Phases:
         elif waste(problem) <= MOST_WASTE:
             counts["macs"] *= waste(problem)
         else:
-            leading = problem.axes[:-1]
-            counts["rows"] = math.prod(axis.phases * axis.taps for axis in leading)
+            counts["rows"] = math.prod(axis.phases for axis in problem.axes[:-1])
             counts["gathered"] = problem.batch * problem.outputs * problem.taps * problem.in_channels
-            counts["columns"] = counts["rows"] * problem.axes[-1].out_size * problem.axes[-1].taps * problem.weights
+            counts["columns"] = counts["rows"] * problem.axes[-1].out_size * problem.taps * problem.weights
         return counts
 
     def _native(self, problem: Problem) -> bool:
@@ -86,6 +96,10 @@ class Phases:
         if self._native(problem):
             return native_conv(x, kernel, bias, problem, "filters")
         dtype = torch.promote_types(x.dtype, torch.float32)
+        if filters_pass(problem) and not (transformed() or forward_mode() or traced()):
+            basis = sampled_basis(kernel, problem.axes, problem.device)
+            y = conv_with_passing_filters(x.to(dtype), basis.to(dtype), kernel.mixing.to(dtype), problem)
+            return biased(y.to(x.dtype), bias)
         weights = sampled_weights(kernel, problem.axes, problem.device)  # [*phases, *taps, Cout, Cin/groups]
         apply = interleaved_conv if waste(problem) <= MOST_WASTE else phase_conv
         return biased(apply(x.to(dtype), weights.to(dtype), problem).to(x.dtype), bias)

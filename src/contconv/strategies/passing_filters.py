@@ -1,0 +1,110 @@
+"""`phase_conv` with filters that are made, used and forgotten class by class, in forward and again in backward.
+
+Where every output pixel has a filter of its own, all of them together are many times as large as the image; those of a
+class stay in the cache.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from contconv.precision import full_precision
+from contconv.strategies.classes import (
+    Class,
+    Desk,
+    add_windows,
+    applied,
+    classes,
+    columns_of,
+    correlated,
+    filters,
+    over_phases,
+    sent_back,
+    windows,
+)
+from contconv.strategies.phase_conv import PhaseConv, pixels_seen
+from contconv.strategies.problem import Problem
+
+
+def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
+    """x: [N, Cin, *in], basis: [*phases, *taps, R], mixing: [R, Cout, Cin/groups] -> [N, Cout, *out].
+
+    It knows plain autograd only, to any order.
+    """
+    mixing = mixing.unflatten(1, (problem.groups, problem.out_channels // problem.groups)).mT
+    y: Tensor = _PassingFilters.apply(pixels_seen(x, problem), basis.contiguous(), mixing.contiguous(), problem)
+    return y.movedim(-1, 1)
+
+
+class _PassingFilters(Function):
+    """Of pixels [N, *seen, Cin], basis [*phases, *taps, R] and mixing [R, g, Ci, Co]."""
+
+    @staticmethod
+    def forward(ctx: Any, pixels: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
+        ctx.save_for_backward(pixels, basis, mixing)
+        ctx.problem = problem
+        y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
+        desk = Desk(pixels)
+        for one in classes(problem):
+            own = filters(_made(basis, mixing, one, desk), problem)
+            for images in one.pieces(problem):
+                part = y[one.outputs(images)]
+                part.copy_(applied(windows(pixels, one, images, problem, desk), own, desk).reshape(part.shape))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        # Somebody may want to differentiate this.
+        gradients = _differentiable if torch.is_grad_enabled() else _gradients
+        with full_precision(dy.device):  # autocast may be on where backward is called
+            return *gradients(ctx.saved_tensors, ctx.problem, dy, ctx.needs_input_grad[:3]), None
+
+
+def _made(basis: Tensor, mixing: Tensor, one: Class, desk: Desk) -> Tensor:
+    """The filters of a class: [phases of the last axis, *taps, g, Ci, Co]."""
+    own = basis[one.phases]
+    made = desk.sheet("filters", *own.shape[:-1], *mixing.shape[1:])
+    columns, functions = len(own), len(mixing)
+    every = mixing.view(functions, -1).expand(columns, -1, -1)  # a batch of products is shared out among threads
+    torch.bmm(own.view(columns, -1, functions), every, out=made.view(columns, -1, every.shape[-1]))
+    return made
+
+
+def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
+    pixels, basis, mixing = tensors
+    grad_pixels = torch.zeros_like(pixels) if needs[0] else None
+    grad_basis = torch.zeros_like(basis) if needs[1] else None
+    grad_mixing = torch.zeros_like(mixing) if needs[2] else None
+    desk = Desk(dy)
+    for one in classes(problem):
+        own = filters(_made(basis, mixing, one, desk), problem)
+        grad_own: Tensor | None = None
+        for images in one.pieces(problem):
+            columns = columns_of(dy[one.outputs(images)], problem)
+            if grad_pixels is not None:
+                add_windows(sent_back(columns, own, desk), grad_pixels, one, images, problem)
+            if needs[1] or needs[2]:
+                grad_own = correlated(windows(pixels, one, images, problem, desk), columns, grad_own, desk)
+        if grad_own is None:  # nobody asked, or there are no images
+            continue
+        made = over_phases(grad_own, problem).flatten(-3).flatten(0, -2)  # [phases * T, g * Ci * Co]
+        if grad_basis is not None:
+            to = grad_basis[one.phases].flatten(0, -2)
+            torch.mm(made, mixing.flatten(1).mT, out=to)
+        if grad_mixing is not None:
+            grad_mixing.flatten(1).addmm_(basis[one.phases].flatten(0, -2).mT, made)
+    return [grad_pixels, grad_basis, grad_mixing]
+
+
+def _differentiable(
+    tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """The same gradients, with all filters at once."""
+    pixels, basis, mixing = tensors
+    y = PhaseConv.apply(pixels, torch.tensordot(basis, mixing, dims=1), problem)
+    wanted = [tensor for tensor, need in zip(tensors, needs, strict=True) if need]
+    found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
+    return [next(found) if need else None for need in needs]

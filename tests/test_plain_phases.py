@@ -1,0 +1,68 @@
+"""`phases` without the native kernel: large batches, pieces of batches, and none at all."""
+
+import pytest
+import torch
+from problems import assert_near
+
+import contconv
+from contconv.functional import planned
+from contconv.strategies import STRATEGIES, classes
+from contconv.strategies.phases import Phases, filters_pass
+
+LAYERS = {1: contconv.ContinuousConv1d, 2: contconv.ContinuousConv2d, 3: contconv.ContinuousConv3d}
+
+# in_size, scale: rows of one class that are many, few or one; columns that share phases or do not; up and down
+SHAPES = [
+    ((19,), (0.6789,)),
+    ((9, 10), (0.6789, 0.7123)),
+    ((13, 11), (5 / 6, 0.7123)),
+    ((13, 12), (0.6789, 4 / 5)),
+    ((5, 6), (1.618, 1.2345)),
+    ((3, 4, 5), (0.6789, 4 / 3, 0.7123)),
+]
+
+
+def results(strategy, layer, x, scale):
+    """y and all gradients, by a strategy that is not in the registry."""
+    problem = planned(
+        x.shape, layer.kernel, scale=scale, size=None, padding_mode=layer.padding_mode, antialias=False, center=0,
+        training=True, dtype=x.dtype,
+    )  # fmt: skip
+    x = x.clone().requires_grad_()
+    y = strategy.run(x, layer.kernel, layer.bias, problem)
+    weight = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
+    return problem, [y, *torch.autograd.grad(y, [x, *layer.parameters()], weight)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("piece", [1, 40_000, 2**30])
+@pytest.mark.parametrize(("groups", "batch"), [(1, 150), (1, 20), (1, 2), (1, 1), (2, 40), (1, 0)])
+@pytest.mark.parametrize(("in_size", "scale"), SHAPES, ids=str)
+def test_it_gives_what_the_reference_gives(in_size, scale, groups, batch, piece, dtype, monkeypatch):
+    monkeypatch.setattr(classes, "PIECE_BYTES", piece)
+    torch.manual_seed(0)
+    layer = LAYERS[len(in_size)](4, 6, 3, groups=groups, padding_mode="replicate").to(dtype)
+    x = torch.randn(batch, 4, *in_size, dtype=dtype)
+    problem, got = results(Phases(native=False), layer, x, scale)
+    _, want = results(STRATEGIES["reference"], layer, x, scale)
+    assert filters_pass(problem) == (len(in_size) > 1 or problem.axes[0].phases > 3)
+    for one, other in zip(got, want, strict=True):
+        assert one.shape == other.shape
+        assert_near(one, other)
+
+
+@pytest.mark.parametrize("needed", ["x", "kernel", "bias"])
+def test_only_the_gradients_that_are_wanted_are_made(needed):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(3, 4, 3)
+    x = torch.randn(2, 3, 9, 8)
+    problem = planned(
+        x.shape, layer.kernel, scale=0.6789, size=None, padding_mode="zeros", antialias=False, center=0, training=True
+    )
+    x.requires_grad_(needed == "x")
+    layer.kernel.requires_grad_(needed == "kernel")
+    layer.bias.requires_grad_(needed == "bias")
+    Phases(native=False).run(x, layer.kernel, layer.bias, problem).square().sum().backward()
+    having = {name for name, tensor in {"x": x, "bias": layer.bias}.items() if tensor.grad is not None}
+    having |= {"kernel"} if all(p.grad is not None for p in layer.kernel.parameters()) else set()
+    assert having == {needed}
