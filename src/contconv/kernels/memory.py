@@ -43,8 +43,10 @@ _lock = Lock()
 
 def remembered(kernel: Kernel, key: Hashable, sample: Callable[[], Tensor]) -> Tensor:
     """sample(), or what it was last time if nothing that it depends on has changed since."""
+    if not may_remember(kernel):
+        return sample()
     state = state_of(kernel)
-    if not may_remember(kernel, state):
+    if not all(_plain(tensor) for tensor in state):
         return sample()
     key = key, kernel.extra_repr()
     with _lock:
@@ -70,14 +72,18 @@ def state_of(kernel: Kernel) -> list[Tensor]:
     return [tensor for tensor in own if tensor is not None]
 
 
-def may_remember(kernel: Kernel, state: list[Tensor]) -> bool:
+def may_remember(kernel: Kernel) -> bool:
     """In evaluation without gradients, or where there is nothing to train; never while tracing or with tangents."""
-    if not traits(kernel).remembers or traced() or forward_mode():
+    if (kernel.training or torch.is_grad_enabled()) and _is_trained(kernel):
         return False
-    trained = any(tensor.requires_grad for tensor in state)
-    if trained and (kernel.training or torch.is_grad_enabled()):
-        return False
-    return all(_plain(tensor) for tensor in state)
+    return traits(kernel).remembers and not (traced() or forward_mode())
+
+
+def _is_trained(kernel: Kernel) -> bool:
+    own = kernel._parameters.values()  # before a walk through modules, which takes a while
+    if any(parameter is not None and parameter.requires_grad for parameter in own):
+        return True
+    return any(tensor.requires_grad for tensor in state_of(kernel))
 
 
 def _plain(tensor: Tensor) -> bool:

@@ -59,13 +59,14 @@ def _gradients(points: Tensor, parameters: Sequence[Tensor], slope: float, grad_
 
 def _serves(*tensors: Tensor) -> bool:
     """Whether the native kernel can: plain float32 on the CPU, as it lies in memory, with plain autograd."""
-    return (
-        torch._C._get_tracing_state() is None  # torch.jit.trace
-        and all(type(t) in PLAIN and t.dtype == torch.float32 for t in tensors)
-        and all(torch._C._dispatch_keys(t).raw_repr() in _plain_keys() for t in tensors)
-        and not (transformed() or differentiated() or traced() or autocasts(tensors[0].device))
-        and library.available()
-    )
+    if torch._C._get_tracing_state() is not None:  # torch.jit.trace
+        return False
+    plain, keys_of = _plain_keys(), torch._C._dispatch_keys
+    for t in tensors:
+        if type(t) not in PLAIN or t.dtype != torch.float32 or keys_of(t).raw_repr() not in plain:
+            return False
+    watched = transformed() or differentiated() or traced() or autocasts(tensors[0].device)
+    return library.available() and not watched
 
 
 @cache
@@ -103,17 +104,20 @@ class _Units(torch.autograd.Function):
 
 
 def _net(points: Tensor, parameters: Sequence[Tensor], slope: float) -> library.Net:
-    widths = (points.shape[1], *(weight.shape[0] for weight in parameters[::2]))
-    shapes = [(*pair, pair[:1]) for pair in zip(widths[1:], widths, strict=False)]
-    for (out, before, only), weight, bias in zip(shapes, parameters[::2], parameters[1::2], strict=True):
-        if weight.shape != (out, before) or bias.shape != only:
+    count, before = points.shape
+    widths, weights, biases = [before], parameters[::2], parameters[1::2]
+    for weight, bias in zip(weights, biases, strict=True):
+        out = weight.shape[0]
+        if weight.shape != (out, before) or bias.shape != (out,):
             raise ValueError(
                 f"a layer after {before} units must have a weight [{out}, {before}] and a bias [{out}], "
                 f"but has {list(weight.shape)} and {list(bias.shape)}"
             )
+        widths.append(out)
+        before = out
     return library.Net(
-        len(points), len(widths) - 1, torch.get_num_threads(), widths,
-        tuple(p.data_ptr() for p in parameters[::2]), tuple(p.data_ptr() for p in parameters[1::2]), slope,
+        count, len(weights), torch.get_num_threads(), tuple(widths),
+        tuple([p.data_ptr() for p in weights]), tuple([p.data_ptr() for p in biases]), slope,
     )  # fmt: skip
 
 

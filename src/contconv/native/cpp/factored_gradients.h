@@ -109,7 +109,7 @@ class FactoredGradients {
   int64_t most_chunks() const {
     const int64_t basis = g.p.batch > 1 ? g.classes * g.taps * g.p.rank : 0;
     const int64_t bytes = 4 * panels.count() * (basis + g.p.rank * g.group_out * kWidth);
-    return most(1, least(16, (16 << 20) / most(1, bytes)));
+    return most(1, least(g.p.batch > 1 ? 16 : 8, (16 << 20) / most(1, bytes)));
   }
 
   // Where a share adds to the gradient of the basis; there is one copy where no two shares meet.
@@ -257,13 +257,15 @@ class FactoredGradients {
       add_parts(to.weights, basis_parts.data(), basis_size, basis_copies, g.team(basis_copies * basis_size));
     if (!to.mixing) return;
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
-#pragma omp parallel for num_threads(g.team(panels.count() * chunks.count * mixing_size)) schedule(static)
+    const Buffer<float> sums(panels.count() * mixing_size);
+    const int team = g.team(panels.count() * chunks.count * mixing_size);
     for (int64_t j = 0; j < panels.count(); ++j) {
-      float* parts = mixing_parts.data() + j * chunks.count * mixing_size;
-      for (int64_t chunk = 1; chunk < chunks.count; ++chunk)
-        for (int64_t k = 0; k < mixing_size; ++k) parts[k] += parts[chunk * mixing_size + k];
-      unpack(to.mixing + origin(panels[j]), parts, s, panels[j].lanes, g.group_out * kWidth);
+      const float* parts = mixing_parts.data() + j * chunks.count * mixing_size;
+      add_parts(sums.data() + j * mixing_size, parts, mixing_size, chunks.count, team);
     }
+#pragma omp parallel for num_threads(team) schedule(static)
+    for (int64_t j = 0; j < panels.count(); ++j)
+      unpack(to.mixing + origin(panels[j]), sums.data() + j * mixing_size, s, panels[j].lanes, g.group_out * kWidth);
   }
 
   const Geometry& g;
