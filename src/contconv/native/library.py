@@ -80,6 +80,8 @@ def library() -> ctypes.CDLL | str:
         loaded.contconv_isa.restype = ctypes.c_char_p
         loaded.contconv_limit_isa.argtypes = [ctypes.c_char_p]
         loaded.contconv_limit_isa.restype = ctypes.c_char_p
+        loaded.contconv_ask_for_large_pages.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        loaded.contconv_ask_for_large_pages.restype = None
         for name in ("contconv_forward", "contconv_backward"):
             function = getattr(loaded, name)
             function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
@@ -135,6 +137,11 @@ _ERRORS = {
     1: (ValueError, "a table names a phase that the weights do not have, or an input pixel outside of the input"),
     2: (MemoryError, "no memory for the native kernel's scratch"),
 }
+
+
+def ask_for_large_pages(address: int, count: int) -> None:
+    """Asks the system for large pages under so many bytes, which are about to be written."""
+    _loaded().contconv_ask_for_large_pages(address, count)
 
 
 def forward(problem: Problem, inputs: Inputs, y: int, algorithm: int) -> None:

@@ -29,10 +29,16 @@ ALGORITHMS = {
 }
 
 
+# A result beyond what the C library's allocator keeps is new memory at every call. In training, where tensors of all
+# sizes come and go, large pages are rarely at hand, and a virtual machine may have to get them from its host.
+NEW_EACH_TIME = 32 * 2**20
+
+
 class _Here(local):
     """What this thread wants of an operation."""
 
     output = True
+    inference = False
 
 
 _here = _Here()
@@ -81,6 +87,7 @@ def convolve(
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm={algorithm!r} is not one of {', '.join(ALGORITHMS)}")
     t0, t1, t2 = tables
+    _here.inference = not torch.is_grad_enabled()  # the operation itself is always called without
     return torch.ops.contconv.forward(x, t0, t1, t2, weights, mixing, bias, groups, ALGORITHMS[algorithm])
 
 
@@ -194,6 +201,8 @@ def _forward(
         bias = bias.contiguous()
     y = x.new_empty(_y_shape(x, tables, weights, mixing))
     inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), _address(mixing), _address(bias))
+    if _here.inference and y.nbytes >= NEW_EACH_TIME:
+        library.ask_for_large_pages(y.data_ptr(), y.nbytes)
     if _here.output:
         library.forward(problem, inputs, y.data_ptr(), algorithm)
     return y

@@ -77,15 +77,18 @@ __attribute__((visibility("default"))) const char* contconv_limit_isa(const char
   return contconv::kernels->name;
 }
 
+// For an array that will be written from one end to the other.
+__attribute__((visibility("default"))) void contconv_ask_for_large_pages(void* data, int64_t bytes) {
+  contconv::ask_for_large_pages(data, bytes);
+}
+
 __attribute__((visibility("default"))) int contconv_forward(const ContconvProblem* p, const ContconvInputs* in,
                                                             float* y, int algorithm) {
-  contconv::advise_large_pages(y, p->batch * p->out[0] * p->out[1] * p->out[2] * p->out_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->forward(*p, *in, y, algorithm); });
 }
 
 __attribute__((visibility("default"))) int contconv_backward(const ContconvProblem* p, const ContconvInputs* in,
                                                              const ContconvGradients* to, int algorithm) {
-  contconv::advise_large_pages(to->x, p->batch * p->in[0] * p->in[1] * p->in[2] * p->in_channels);
   return contconv::checked(*p, [&] { return contconv::kernels->backward(*p, *in, *to, algorithm); });
 }
 
