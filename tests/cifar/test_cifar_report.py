@@ -189,7 +189,7 @@ def test_runs_from_before_an_option_are_those_with_its_default(evaluations, tmp_
 def test_an_evaluation_of_an_older_version_is_refused(evaluations, tmp_path):
     path = tmp_path / "old.json"
     path.write_text(json.dumps({**evaluations[0], "kind": "contconv cifar evaluation"}))
-    with pytest.raises(ValueError, match=r"made by an older version, which measured after ReLU: evaluate .* again"):
+    with pytest.raises(ValueError, match=r"made by an older version, which measured less: evaluate .* again"):
         evaluated.read([path])
 
 

@@ -40,11 +40,11 @@ def test_crops_are_those_that_are_drawn_without_pairs():
 
 def test_maps_that_move_with_the_image_are_consistent_and_others_are_not():
     """A "network" that takes every fourth of smooth images is equivariant but for interpolation."""
-    wave = torch.arange(60.0) / 16
-    canvas = (torch.sin(wave)[:, None] + torch.cos(1.3 * wave)[None]).expand(6, 1, 60, 60)
+    wave = torch.arange(60.0) / 16 + torch.arange(6.0)[:, None]  # another one for each image
+    canvas = (torch.sin(wave)[:, :, None] + torch.cos(1.3 * wave)[:, None])[:, None]
     shift = torch.tensor([3, -5])
     maps = [windows(canvas, 14, shifts)[..., ::4, ::4] for shifts in (None, shift.expand(6, 2))]
-    assert inconsistency(torch.cat(maps), shift) < 1e-3
+    assert inconsistency(torch.cat(maps), shift) < 5e-3
     assert inconsistency(torch.cat(maps), -shift) > 0.1
 
 
@@ -64,9 +64,18 @@ def test_maps_of_two_sequences_of_scales_are_compared_image_by_image():
     logits, responses = WithResponses(model)(x, *sequences)
     assert torch.allclose(logits, torch.cat([model(x, scales) for scales in sequences]), atol=1e-6)
     assert len(responses) == 6
-    maps = torch.randn(3, 4, 8, 8)
+    maps = torch.randn(4, 4, 8, 8)
     assert disagreement(torch.cat([maps, maps])).abs() < 1e-6
-    assert disagreement(torch.cat([maps, maps.roll(1, 0)])) > 0.5  # other images than each other's
+    assert disagreement(torch.cat([maps, maps.roll(2, 0)])) > 0.5  # other images than each other's
+
+
+def test_what_all_maps_have_in_common_does_not_count():
+    """A loss that could be made small by a large offset would be."""
+    torch.manual_seed(0)
+    maps, others = torch.randn(2, 6, 4, 8, 8)
+    for far in (0.0, 1e3):
+        assert disagreement(torch.cat([maps, others]) + far) > 0.5
+        assert inconsistency(torch.cat([maps, others]) + far, torch.tensor([1, 2])) > 0.5
 
 
 def test_a_network_can_be_trained_to_the_same_maps_at_all_scales(data, tmp_path):
@@ -79,7 +88,7 @@ def test_a_network_can_be_trained_to_the_same_maps_at_all_scales(data, tmp_path)
         model, _ = load_weights(tmp_path / f"of-{agreement:g}" / "model.safetensors")
         with torch.no_grad():
             lacking[agreement] = disagreement(WithResponses(model)(x, *sequences)[1])
-    assert lacking[20.0] < 0.5 * lacking[0.0]
+    assert lacking[20.0] < 0.7 * lacking[0.0]
 
 
 def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):

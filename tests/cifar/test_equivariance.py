@@ -131,6 +131,30 @@ def test_the_cosine_is_taken_per_image_and_averaged():
     assert found.error == pytest.approx(0.5, abs=1e-6)  # of 1 and 0: their deviation is 0.707, over the root of 2
 
 
+def test_what_all_maps_have_in_common_is_similar_and_with_the_means_taken_off_it_is_not():
+    torch.manual_seed(0)
+    maps, moved = torch.randn(2, 50, 4, 8, 8)  # nothing to do with each other
+    shifts, logits = torch.zeros(50, 2, dtype=torch.long), torch.eye(50)
+    offset = torch.tensor([100.0, -50.0, 20.0, 70.0]).reshape(4, 1, 1)
+    plain, common = (
+        equivariance.compared(Outputs(maps + more, logits), Outputs(moved + more, logits), shifts)
+        for more in (0, offset)
+    )
+    assert abs(plain.similarity) < 0.1
+    assert common.similarity > 0.99
+    assert common.others > 0.99
+    assert abs(common.centred) < 0.1
+    assert abs(plain.others) < 0.1
+
+
+def test_maps_that_move_with_the_image_are_similar_with_their_means_taken_off():
+    maps = torch.randn(5, 4, 8, 8) + 10
+    seen = Outputs(maps, torch.eye(5))
+    found = equivariance.compared(seen, seen, torch.zeros(5, 2, dtype=torch.long))
+    assert found.centred == pytest.approx(1, abs=1e-5)
+    assert found.others < 1
+
+
 def test_consistency_counts_images_of_the_same_class():
     maps = torch.ones(4, 1, 8, 8)
     still = Outputs(maps, torch.eye(4))

@@ -3,8 +3,9 @@
 Either of two crops of each image, once one is moved onto the other; or of one crop, with two sequences of internal
 scales, whose grids lie elsewhere in every layer but the last: a map that does not depend on them has no aliasing.
 
-Both are compared before the ReLU and after it: before it alone, a map can be made similar to any other by a large
-negative offset, which the ReLU takes away again.
+What is compared are the differences between maps of two images. Maps themselves can be made similar by something that
+they all have in common, a large offset of a channel, say, and a network soon finds that out. Both are compared before
+the ReLU and after it: the ReLU may leave little of what they are similar in.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class WithResponses(nn.Module):
 def inconsistency(responses: Tensor, shift: Tensor) -> Tensor:
     """What two mean similarities lack of 1: those of the maps [2 B, C, h, w] of first and second crops, the second ones
     moved back, before and after the ReLU."""
-    shifts = shift.expand(len(responses) // 2, 2)
+    shifts = shift.expand(len(responses) // 4, 2)
     return _lacking(responses, lambda first, second: similarities(first, second, shifts))
 
 
@@ -75,5 +76,6 @@ def disagreement(responses: Tensor) -> Tensor:
 
 
 def _lacking(responses: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    before, after = (similarity(*maps.chunk(2)).mean() for maps in (responses, responses.relu()))
+    differences = (maps[0::2] - maps[1::2] for maps in (responses, responses.relu()))  # of images side by side
+    before, after = (similarity(*both.chunk(2)).mean() for both in differences)
     return 2 - before - after

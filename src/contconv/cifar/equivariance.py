@@ -6,7 +6,9 @@ shifted back by a quarter of the shift, with cubic interpolation. (iii) Two pixe
 maps, and their cosine similarity is taken, image by image, and averaged.
 
 In the paper's words each layer "is followed by a ReLU activation", so its output is what comes before that; what comes
-after it is measured as well. The paper leaves open what a shift brings in from beyond the border. Here both images are
+after it is measured as well. Maps that have much in common whatever they show, a large offset of a channel, say, are
+similar whether they move with the image or not: so they are also compared with the channels' means taken off, and with
+the maps of other images. The paper leaves open what a shift brings in from beyond the border. Here both images are
 windows of one larger canvas: of noise, which is drawn that large; or of an image continued by reflection (or by black,
 or around, for comparison).
 """
@@ -34,6 +36,8 @@ class Equivariance(NamedTuple):
     similarity: float  # of the last convolutional layer's output
     error: float
     after_relu: float  # the similarity of what ReLU leaves of it
+    centred: float  # the similarity without the mean of each channel over all images
+    others: float  # the similarity of maps of different images: what all have in common
     consistency: float  # the percentage of images that are given the same class before and after the shift
 
 
@@ -86,16 +90,28 @@ def shifted_back(maps: Tensor, shifts: Tensor, shrink: int = SHRINK) -> Tensor:
 
 def similarities(maps: Tensor, moved: Tensor, shifts: Tensor, *, cut: int = CUT) -> Tensor:
     """[N] cosine similarities of the maps with those of the shifted images, which are shifted back first."""
+    return cosines(maps, shifted_back(moved, shifts), cut=cut)
+
+
+def cosines(maps: Tensor, others: Tensor, *, cut: int = CUT) -> Tensor:
+    """[N] cosine similarities of maps [N, C, h, w], without the pixels at their borders."""
     if 2 * cut >= min(maps.shape[-2:]):
         raise ValueError(f"cut must leave something of maps of {tuple(maps.shape[-2:])} pixels, got {cut}")
     inner = (..., slice(cut, maps.shape[-2] - cut), slice(cut, maps.shape[-1] - cut))
-    return F.cosine_similarity(maps[inner].flatten(1), shifted_back(moved, shifts)[inner].flatten(1))
+    return F.cosine_similarity(maps[inner].flatten(1), others[inner].flatten(1))
 
 
 def compared(still: Outputs, moved: Outputs, shifts: Tensor, *, cut: int = CUT) -> Equivariance:
     """What the shift did to features and classes."""
-    similar = similarities(still.responses, moved.responses, shifts, cut=cut).double()
-    after = similarities(still.responses.relu(), moved.responses.relu(), shifts, cut=cut).double()
+    maps, back = still.responses, shifted_back(moved.responses, shifts)
+    means = maps.mean((0, 2, 3), keepdim=True)
+    similar = cosines(maps, back, cut=cut).double()
     same = still.logits.argmax(1) == moved.logits.argmax(1)
-    error = similar.std().item() / len(similar) ** 0.5 if len(similar) > 1 else 0.0
-    return Equivariance(similar.mean().item(), error, after.mean().item(), 100 * same.double().mean().item())
+    return Equivariance(
+        similarity=similar.mean().item(),
+        error=similar.std().item() / len(similar) ** 0.5 if len(similar) > 1 else 0.0,
+        after_relu=similarities(maps.relu(), moved.responses.relu(), shifts, cut=cut).double().mean().item(),
+        centred=cosines(maps - means, back - means, cut=cut).double().mean().item(),
+        others=cosines(maps, back.roll(1, 0), cut=cut).double().mean().item(),
+        consistency=100 * same.double().mean().item(),
+    )

@@ -12,8 +12,8 @@ from contconv.cifar.first_kernels import first_kernels
 from contconv.cifar.trained import Trained
 from contconv.experiments.record import machine, plain, versions
 
-BEFORE = "contconv cifar evaluation"
-KIND = "contconv cifar evaluation, with the last layer before its ReLU"
+BEFORE = ("contconv cifar evaluation", "contconv cifar evaluation, with the last layer before its ReLU")
+KIND = "contconv cifar evaluation, 3"
 Record = dict[str, Any]
 
 
@@ -47,9 +47,9 @@ def read(paths: list[Path]) -> list[Record]:
             raise FileNotFoundError(f"no such file or folder: {path}")
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         evaluations = [one for one in map(loaded, inside) if one is not None]
-        old = [one["source"] for one in evaluations if one["kind"] == BEFORE]
+        old = [one["source"] for one in evaluations if one["kind"] in BEFORE]
         if old:
-            raise ValueError(f"{path}: made by an older version, which measured after ReLU: evaluate {old[0]} again")
+            raise ValueError(f"{path}: made by an older version, which measured less: evaluate {old[0]} again")
         if not evaluations:
             raise ValueError(f"{path}: no evaluation here; `contconv cifar evaluate` makes some")
         found += evaluations
@@ -62,4 +62,4 @@ def loaded(path: Path) -> Record | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return None
-    return content if isinstance(content, dict) and content.get("kind") in (KIND, BEFORE) else None
+    return content if isinstance(content, dict) and content.get("kind") in (KIND, *BEFORE) else None

@@ -24,16 +24,17 @@ def accuracy_table(found: list[Group]) -> Table:
 
 
 def equivariance_tables(found: list[Group]) -> list[Table]:
-    """Similarities beside the paper's and after ReLU, consistency of classes, and what other borders give."""
+    """Similarities beside the paper's, after ReLU, centred and of other images, consistency of classes, and what other
+    borders give."""
     measured = found[0].first["results"]["equivariance"]
     labels = [group.label for group in found]
-    similar, after, same, borders = [], [], [], []
+    similar, after, centred, others, same, borders = (list[list[str]]() for _ in range(6))
     for inputs, rows in measured.items():
         for largest in rows:
             shift = [inputs, f"±{largest}"]
-            similarity, relu, consistency = (
+            similarity, relu, without_means, other, consistency = (
                 [mean(group.equivariance(inputs, largest, figure)) for group in found]
-                for figure in ("similarity", "after_relu", "consistency")
+                for figure in ("similarity", "after_relu", "centred", "others", "consistency")
             )
             row = [*shift, *(f"{value:.3f}" for value in similarity)]
             if inputs not in EQUIVARIANCE:
@@ -41,7 +42,8 @@ def equivariance_tables(found: list[Group]) -> list[Table]:
                 continue
             paper = EQUIVARIANCE[inputs].get(largest)
             similar.append([*row, "-" if paper is None else f"{paper[0]:.2f} -> {paper[1]:.2f}"])
-            after.append([*shift, *(f"{value:.3f}" for value in relu)])
+            for table, values in ((after, relu), (centred, without_means), (others, other)):
+                table.append([*shift, *(f"{value:.3f}" for value in values)])
             same.append([*shift, *(f"{value:.1f}" for value in consistency)])
     count = min(found[0].first["settings"]["images"], found[0].first["results"]["images"])
     return [
@@ -56,6 +58,18 @@ def equivariance_tables(found: list[Group]) -> list[Table]:
             "caption": "The same of what its ReLU leaves.",
             "head": ["input", "shift", *labels],
             "rows": after,
+        },
+        {
+            "caption": "The same of the output without what it has in common for all images: the mean of each channel "
+            "over images and pixels is taken off before maps are compared.",
+            "head": ["input", "shift", *labels],
+            "rows": centred,
+        },
+        {
+            "caption": "For comparison, the similarity of the outputs for two different images, which should not be "
+            "similar.",
+            "head": ["input", "shift", *labels],
+            "rows": others,
         },
         {
             "caption": "Consistency: the percentage of images that keep their class when they are shifted.",
