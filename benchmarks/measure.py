@@ -41,7 +41,8 @@ def resident() -> int:
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """The most that the process grew beyond its size before the call, sampled about every half millisecond."""
+    """The most that the process grew beyond its size before the call, sampled about every half millisecond; short calls
+    are repeated, or the samples might miss them."""
     call()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # give back what the allocator keeps, or a later call would seem to need nothing
@@ -55,8 +56,11 @@ def peak_bytes(call: Callable[[], object]) -> int:
 
     watcher = threading.Thread(target=sample)
     watcher.start()
+    start = time.perf_counter()
     try:
         call()
+        while time.perf_counter() - start < 0.05:
+            call()
     finally:
         done.set()
         watcher.join()
