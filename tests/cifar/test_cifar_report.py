@@ -10,7 +10,7 @@ from runs import CCNET, CONVNET, images, write_run
 from contconv.cifar import claims, evaluated
 from contconv.cifar.evaluation import Settings
 from contconv.cifar.folder import CONFIG, check, write_config
-from contconv.cifar.groups import groups, key, pairs
+from contconv.cifar.groups import Group, groups, key, pairs
 from contconv.cifar.recipe import SHORT, Config
 from contconv.cifar.trained import trained
 from contconv.cli import main
@@ -206,3 +206,14 @@ def test_networks_are_compared_with_those_that_were_trained_for_the_same_and_are
         assert all("consistency 2, from trained weights" in label for label in changed)
         assert not pairs(mixed)
     assert len(pairs(groups([with_consistency(one) for one in evaluations]))) == len(pairs(plain))
+
+
+def test_epochs_with_agreement_are_timed_apart():
+    course = [{"epoch": n + 1, "seconds": seconds} for n, seconds in enumerate((1.0, 3.0, 2.0, 7.0, 9.0, 8.0))]
+    recipe = {"epochs": 6, "agreement": 2.0, "agreement_from": 0.5}
+    group = Group("CCNet", ({"config": {"recipe": recipe}, "course": course},))
+    assert group.epoch_seconds() == [2.0]
+    assert group.epoch_seconds(agreeing=True) == [8.0]
+    plain = Group("CCNet", ({"config": {"recipe": {**recipe, "agreement": 0.0}}, "course": course},))
+    assert plain.epoch_seconds() == [5.0]
+    assert plain.epoch_seconds(agreeing=True) == []

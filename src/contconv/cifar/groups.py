@@ -1,6 +1,7 @@
 """Evaluations put together: those of one network and one way of training differ in their seeds alone."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -45,9 +46,14 @@ class Group:
     def equivariance(self, inputs: str, largest: int | str, figure: str = "similarity") -> list[float]:
         return self.values(lambda one: one["results"]["equivariance"][inputs][str(largest)][figure])
 
-    def epoch_seconds(self) -> list[float]:
-        """The median epoch of every seed whose course is known."""
-        courses = [[row["seconds"] for row in one["course"] if row.get("seconds")] for one in self.evaluations]
+    def epoch_seconds(self, *, agreeing: bool = False) -> list[float]:
+        """The median epoch of every seed whose course is known: of those without agreement, or of those with it."""
+        recipe = self.recipe
+        plain = recipe["agreement_from"] * recipe["epochs"] if recipe.get("agreement") else math.inf
+        courses = [
+            [row["seconds"] for row in one["course"] if row.get("seconds") and (row["epoch"] > plain) == agreeing]
+            for one in self.evaluations
+        ]
         return [median(seconds) for seconds in courses if seconds]
 
 

@@ -54,8 +54,8 @@ class Recipe:
     """What the loss counts of it that the last map does not move with the image; above 0, a batch is half as many
     images in two crops each."""
     agreement: float = 0.0
-    """What the loss counts of it that the last map depends on the internal scales; above 0, a step takes half as many
-    images and sees each with two sequences of scales (CCNet only)."""
+    """What the loss counts of it that the last map depends on the internal scales; above 0, each image is seen with two
+    sequences of them (CCNet only)."""
     agreement_from: float = 0.0
     """From which share of the training on."""
     initial: Initial = "default"

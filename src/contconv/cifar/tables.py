@@ -112,13 +112,12 @@ def cost_table(found: list[Group]) -> list[Table]:
     """Seconds per epoch, of networks whose course is known."""
     known = [group for group in found if group.epoch_seconds()]
     base = [mean(group.epoch_seconds()) for group in known if group.model == "convnet"]
-    rows = [
-        [
-            group.label, f"{mean(group.epoch_seconds()):.1f} s",
-            f"{mean(group.epoch_seconds()) / base[0]:.2f}" if base else "-",
-        ]
-        for group in known
-    ]  # fmt: skip
+    rows = []
+    for group in known:
+        agreeing = group.epoch_seconds(agreeing=True)
+        for label, seconds in ((group.label, group.epoch_seconds()), (f"{group.label}: with agreement", agreeing)):
+            if seconds:
+                rows.append([label, f"{mean(seconds):.1f} s", f"{mean(seconds) / base[0]:.2f}" if base else "-"])
     head = ["network", "an epoch", "times ConvNet's"]
     caption = "The median epoch of a run (mean over seeds), without tests and without pauses."
     return [{"caption": caption, "head": head, "rows": rows}] if rows else []

@@ -84,8 +84,7 @@ def check_batch(config: Config, count: int, processes: int) -> None:
     crops = batch // images  # of each image
     if images > count:
         raise ValueError(f"batch must be at most {crops * count}, for {count} images, got {batch}")
-    recipe = config.recipe
-    unit = processes * (4 if recipe.agreement > 0 else 2 if recipe.consistency > 0 else 1)  # compared two by two
+    unit = 2 * processes if config.recipe.compares else processes  # images are compared two by two
     if images % unit:
         raise ValueError(f"batch must be a multiple of {crops * unit}, for {processes} processes, got {batch}")
 
@@ -129,8 +128,8 @@ class Run:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["share"]
+        x, labels, shift = self.batch()
         sequences = sequences_of(self.config, state.step, self.steps)
-        x, labels, shift = self.batch(max(1, len(sequences)))
         outputs = self.net(x, *sequences)
         logits = outputs[0] if recipe.compares else outputs
         labels = labels.repeat(len(logits) // len(labels))
@@ -149,15 +148,11 @@ class Run:
         state.sums += torch.stack([loss.detach().double(), right, torch.ones_like(right)])
         state.step += 1
 
-    def batch(self, passes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
+    def batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """This process's part of the step's batch, [B, 3, 32, 32] and [B], and the shift between the two crops of each
-        image, if there are two. All processes draw the whole of it alike.
-
-        passes: how often the network will see them; the more, the fewer they are, and a step takes as long as another.
-        """
+        image, if there are two. All processes draw the whole of it alike."""
         recipe, seed = self.config.recipe, self.config.seed
-        size, seen = recipe.images_in_a_step, recipe.images_in_a_step // passes
-        share = seen // self.fabric.world_size
+        size, share = recipe.images_in_a_step, recipe.images_in_a_step // self.fabric.world_size
         part = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
         epoch, within = divmod(self.state.step, self.epoch_steps)
         order = draws.order(seed, epoch, len(self.images))
@@ -165,8 +160,8 @@ class Run:
         pixels, labels = self.images.pixels[which], self.images.labels[which]
         generator = draws.generator(seed, "augmentation", self.state.step)
         if recipe.consistency == 0:
-            return augment.augmented(pixels, augment.draws(seen, generator).part(part)), labels, None
-        two = pairs(seen, generator)
+            return augment.augmented(pixels, augment.draws(size, generator).part(part)), labels, None
+        two = pairs(size, generator)
         crops = [augment.augmented(pixels, random.part(part)) for random in (two.first, two.second)]
         return torch.cat(crops), labels.repeat(2), two.shift
 

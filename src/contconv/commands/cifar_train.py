@@ -52,8 +52,8 @@ class Train:
     consistency: float | None = None
     """How much it counts that the last map moves with the image; each image then comes in two crops."""
     agreement: float | None = None
-    """How much it counts (ccnet) that the last map is the same at other internal scales; a step then takes half as many
-    images, and sees each with two sequences of scales."""
+    """How much it counts (ccnet) that the last map is the same at other internal scales; each image is then seen with
+    two sequences of them."""
     agreement_from: float | None = None
     """From which share of the training on, 0 to 1."""
     label_smoothing: float | None = None
