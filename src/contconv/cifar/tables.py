@@ -54,34 +54,28 @@ def equivariance_tables(found: list[Group]) -> list[Table]:
             "head": ["input", "shift", *labels, "the paper: ConvNet -> CCNet"],
             "rows": similar,
         },
-        {
-            "caption": "The same of what its ReLU leaves.",
-            "head": ["input", "shift", *labels],
-            "rows": after,
-        },
-        {
-            "caption": "The same of the output without what it has in common for all images: the mean of each channel "
-            "over images and pixels is taken off before maps are compared.",
-            "head": ["input", "shift", *labels],
-            "rows": centred,
-        },
-        {
-            "caption": "For comparison, the similarity of the outputs for two different images, which should not be "
-            "similar.",
-            "head": ["input", "shift", *labels],
-            "rows": others,
-        },
-        {
-            "caption": "Consistency: the percentage of images that keep their class when they are shifted.",
-            "head": ["input", "shift", *labels],
-            "rows": same,
-        },
-        {
-            "caption": "Cosine similarity with other content beyond the border: black pixels, as in the crops of "
-            "training, or the image around the corner.",
-            "head": ["input", "shift", *labels],
-            "rows": borders,
-        },
+        *(
+            {"caption": caption, "head": ["input", "shift", *labels], "rows": rows}
+            for caption, rows in (
+                ("The same of what its ReLU leaves.", after),
+                (
+                    "The same of the output without what it has in common for all images: the mean of each channel "
+                    "over images and pixels is taken off before maps are compared.",
+                    centred,
+                ),
+                (
+                    "For comparison, the similarity of the outputs for two different images, which should not be "
+                    "similar.",
+                    others,
+                ),
+                ("Consistency: the percentage of images that keep their class when they are shifted.", same),
+                (
+                    "Cosine similarity with other content beyond the border: black pixels, as in the crops of "
+                    "training, or the image around the corner.",
+                    borders,
+                ),
+            )
+        ),
     ]
 
 

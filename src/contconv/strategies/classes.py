@@ -6,7 +6,7 @@ it becomes, where M are the images and the rows of the class.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -154,6 +154,19 @@ def _landing(axis: Axis, groups: int, device: torch.device) -> Landing:
         order = seen.argsort(stable=True)
         count = seen.bincount()
         return Landing(*(t.to(device) for t in (order // axis.taps, order % axis.taps, count.cumsum(0) - count)))
+
+
+def convolved(
+    pixels: Tensor, problem: Problem, weights_of: Callable[[Class], Tensor], desk: Desk | None = None
+) -> Tensor:
+    """[N, *seen, Cin] -> [N, *out, Cout], each class by its weights [phases of the last axis, *taps, g, Ci, Co]."""
+    y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
+    for one in classes(problem):
+        own = filters(weights_of(one), problem)
+        for images in one.pieces(problem):
+            part = y[one.outputs(images)]
+            part.copy_(applied(windows(pixels, one, images, problem, desk), own, desk).reshape(part.shape))
+    return y
 
 
 def filters(weights: Tensor, problem: Problem) -> Tensor:

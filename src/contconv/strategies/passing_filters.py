@@ -16,9 +16,9 @@ from contconv.strategies.classes import (
     Class,
     Desk,
     add_windows,
-    applied,
     classes,
     columns_of,
+    convolved,
     correlated,
     filters,
     over_phases,
@@ -46,14 +46,8 @@ class _PassingFilters(Function):
     def forward(ctx: Any, pixels: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
         ctx.save_for_backward(pixels, basis, mixing)
         ctx.problem = problem
-        y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
         desk = Desk(pixels)
-        for one in classes(problem):
-            own = filters(_made(basis, mixing, one, desk), problem)
-            for images in one.pieces(problem):
-                part = y[one.outputs(images)]
-                part.copy_(applied(windows(pixels, one, images, problem, desk), own, desk).reshape(part.shape))
-        return y
+        return convolved(pixels, problem, lambda one: _made(basis, mixing, one, desk), desk)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:

@@ -15,9 +15,9 @@ from torch.autograd import Function
 from contconv.precision import full_precision
 from contconv.strategies.classes import (
     add_windows,
-    applied,
     classes,
     columns_of,
+    convolved,
     correlated,
     filters,
     over_phases,
@@ -75,14 +75,7 @@ class PhaseConv(_Bilinear):
     @staticmethod
     @in_full_precision
     def forward(pixels: Tensor, weights: Tensor, problem: Problem) -> Tensor:
-        pixels = pixels.contiguous()
-        y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
-        for one in classes(problem):
-            own = filters(weights[one.phases], problem)
-            for images in one.pieces(problem):
-                part = y[one.outputs(images)]
-                part.copy_(applied(windows(pixels, one, images, problem), own).reshape(part.shape))
-        return y
+        return convolved(pixels.contiguous(), problem, lambda one: weights[one.phases])
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
