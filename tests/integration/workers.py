@@ -1,5 +1,7 @@
 """What the processes of test_processes.py do; in a file of its own because a spawned process imports it by name."""
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -31,24 +33,33 @@ def trained(net: nn.Module, rank: int, world: int) -> None:
         optimizer.step()
 
 
-def sharded(net: CCNet) -> nn.Module:
+def replicated(rank: int) -> dict[str, torch.Tensor]:
+    """The weights after steps with DistributedDataParallel."""
+    net = network()
+    trained(DistributedDataParallel(net), rank, PROCESSES)
+    return net.state_dict()
+
+
+def sharded(rank: int) -> dict[str, torch.Tensor]:
+    """The weights after steps with every layer sharded over the processes."""
+    net = network()
     mesh = dist.device_mesh.init_device_mesh("cpu", (PROCESSES,))
     for conv in net.convs:
         fully_shard(conv, mesh=mesh)
-    return fully_shard(net, mesh=mesh)
+    whole = fully_shard(net, mesh=mesh)
+    trained(whole, rank, PROCESSES)
+    return {name: value.full_tensor() for name, value in whole.state_dict().items()}
 
 
 def run(rank: int, folder: str) -> None:
     """Train in both ways and leave the weights in the folder."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=PROCESSES)
-    net = network()
-    trained(DistributedDataParallel(net), rank, PROCESSES)
-    torch.save(net.state_dict(), f"{folder}/ddp-{rank}.pt")
-    whole = sharded(network())
-    trained(whole, rank, PROCESSES)
-    torch.save({name: value.full_tensor() for name, value in whole.state_dict().items()}, f"{folder}/fsdp-{rank}.pt")
+    torch.save(replicated(rank), f"{folder}/ddp-{rank}.pt")
+    torch.save(sharded(rank), f"{folder}/fsdp-{rank}.pt")
     dist.destroy_process_group()
+    # fully_shard keeps gloo's threads alive, and one that drops a tensor while the interpreter ends aborts the process
+    os._exit(0)
 
 
 def answer(layer: nn.Module, x: torch.Tensor, answers) -> None:
