@@ -1,12 +1,14 @@
-"""Classes of output pixels as batches of matrices, in plain PyTorch: what a class sees, and where its results go.
+"""Classes of output pixels as batches of matrices, in plain PyTorch: what they see, and where their results go.
 
-A class is all outputs whose displacements along the leading axes are the same: rows that lie evenly spaced, and whose
-neighbours do. Every output column is one matrix of its batch, [M, J*g, T*Ci] of what it sees and [M, J*g, Co] of what
-it becomes, where M are the images and the rows of the class.
+All outputs with the same displacements have one filter. Along an axis they lie evenly spaced, and so do their
+neighbours; outputs of neighbouring phases lie side by side. A `Block` is some neighbouring phases of an axis that have
+equally many outputs, in the order they have in memory, [steps, phases]; a `Class` is a block of every axis. It is
+computed at once, as B matrices, one for each of its filters: [M, B*g, T*Ci] of what they see and [M, B*g, Co] of what
+that becomes, where M are the images and the steps.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -15,224 +17,229 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contconv.grid import Axis, phase_index, seen_index
+from contconv.grid import Axis
 from contconv.strategies.problem import Problem
+from contconv.strategies.products import Desk, applied
 from contconv.transforms import unobserved
 
 PIECE_BYTES = 8 * 2**20  # of what is seen, so that it stays in the cache and its memory is used again and again
+FILTER_BYTES = 2 * 2**20  # of the filters of several rows, so that they stay in the cache, too
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of a class along one leading axis."""
+class Block:
+    """Some neighbouring phases of an axis, and all outputs of each."""
 
-    outputs: slice
-    first: int  # of the seen pixels, at the first row's first tap
-    step: int  # to the next row
-    count: int
+    axis: Axis
+    phase: int  # the first
+    phases: int
+    steps: int  # outputs of each
 
-    def seen(self, tap: int) -> slice:
-        """Of the seen pixels, those that the rows read at a tap."""
-        start = self.first + tap
-        return slice(start, start + self.step * (self.count - 1) + 1, self.step)
+    @property
+    def count(self) -> int:
+        """Outputs."""
+        return self.steps * self.phases
+
+    @property
+    def step(self) -> int:
+        """Seen pixels from an output to the next of its phase."""
+        first, every = self.axis.first, self.axis.phases
+        return first[self.phase + every] - first[self.phase] if self.steps > 1 else 1
+
+    def first(self, number: int) -> int:
+        """Of the seen pixels, the one at the first tap of the first output of the block's phase of that number."""
+        return self.axis.first[self.phase + number] - self.axis.first[0]
+
+    def seen(self, number: int, tap: int) -> slice:
+        """Of the seen pixels, those that the outputs of a phase read at a tap."""
+        start = self.first(number) + tap
+        return slice(start, start + self.step * (self.steps - 1) + 1, self.step)
+
+    def of_outputs(self, y: Tensor, dim: int) -> Tensor:
+        """A view of these outputs along a dimension: [..., steps, ..., phases]."""
+        every = self.axis.phases
+        return y.narrow(dim, self.phase, (self.steps - 1) * every + self.phases).unfold(dim, self.phases, every)
 
 
 @dataclass(frozen=True)
 class Class:
-    """One class of the leading axes (one of everything where there is only one axis)."""
+    """A block of every axis; of all blocks but one the phases, or of all that follow the steps, are one."""
 
-    phases: tuple[int, ...]
-    rows: tuple[Rows, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def phases(self) -> tuple[slice, ...]:
+        """Of basis or filters, [*phases, ...]."""
+        return tuple(slice(block.phase, block.phase + block.phases) for block in self.blocks)
+
+    @property
+    def filters(self) -> int:
+        """How many."""
+        return math.prod(block.phases for block in self.blocks)
 
     def pieces(self, problem: Problem) -> Iterator[slice]:
         """Images that are computed at once."""
-        images = max(1, PIECE_BYTES // _seen_bytes(problem, math.prod(rows.count for rows in self.rows)))
+        images = max(1, PIECE_BYTES // _seen_bytes(problem, math.prod(block.count for block in self.blocks)))
         for start in range(0, problem.batch, images):
             yield slice(start, min(start + images, problem.batch))
 
-    def outputs(self, images: slice) -> tuple[slice, ...]:
-        """Of y [N, *out, Cout]."""
-        return (images, *(rows.outputs for rows in self.rows))
+    def of_outputs(self, y: Tensor, images: slice) -> Tensor:
+        """A view of y [N, *out, Cout]: [images, *(steps, phases), Cout]."""
+        part, axes = y[images], len(self.blocks)
+        for number, block in enumerate(self.blocks, start=1):
+            part = block.of_outputs(part, number)
+        order = [dim for number in range(axes) for dim in (1 + number, 2 + axes + number)]
+        return part.permute(0, *order, 1 + axes)
 
 
-def classes(problem: Problem) -> Iterator[Class]:
+def classes(problem: Problem) -> tuple[Class, ...]:
     """All of a problem's."""
-    leading = problem.axes[:-1]
-    for phases in product(*(range(axis.phases) for axis in leading)):
-        yield Class(phases, tuple(_rows(axis, phase) for axis, phase in zip(leading, phases, strict=True)))
+    filter_bytes = problem.taps * problem.weights * max(problem.dtype.itemsize, 4)
+    return _classes(problem.axes, max(1, FILTER_BYTES // filter_bytes))
 
 
-def _rows(axis: Axis, phase: int) -> Rows:
-    first = axis.first[phase :: axis.phases]
-    step = first[1] - first[0] if len(first) > 1 else 1
-    return Rows(slice(phase, None, axis.phases), first[0] - axis.first[0], step, len(first))
+@lru_cache(maxsize=1024)
+def _classes(axes: tuple[Axis, ...], most: int) -> tuple[Class, ...]:
+    """With at most so many filters, if several rows are computed at once."""
+    *leading, last = axes
+    found = []
+    for columns in blocks(last, last.phases):
+        # Rows of several phases can be computed at once where every column has a phase of its own.
+        together = max(1, most // columns.phases) if columns.steps == 1 else 1
+        others = [blocks(axis, together if axis is leading[-1] else 1) for axis in leading]
+        found += [Class((*some, columns)) for some in product(*others)]
+    return tuple(found)
+
+
+def blocks(axis: Axis, most: int) -> list[Block]:
+    """All phases of an axis, at most so many in a block."""
+    steps, longer = divmod(axis.out_size, axis.phases)  # the first ones may have one output more
+    return [
+        Block(axis, phase, min(most, stop - phase), count)
+        for start, stop, count in ((0, longer, steps + 1), (longer, axis.phases, steps))
+        for phase in range(start, stop, most)
+    ]
+
+
+def most_filters(problem: Problem) -> int:
+    """Of a class."""
+    return max(one.filters for one in classes(problem))
 
 
 def piece_bytes(problem: Problem) -> int:
     """What the largest piece sees."""
-    rows = math.prod(-(-axis.out_size // axis.phases) for axis in problem.axes[:-1])
-    image = _seen_bytes(problem, rows)
+    image = max(_seen_bytes(problem, math.prod(block.count for block in one.blocks)) for one in classes(problem))
     return min(max(PIECE_BYTES, image), problem.batch * image)
 
 
-def _seen_bytes(problem: Problem, rows: int) -> int:
-    """By so many rows of one image."""
-    return rows * problem.axes[-1].out_size * problem.taps * problem.in_channels * max(problem.dtype.itemsize, 4)
+def _seen_bytes(problem: Problem, outputs: int) -> int:
+    """By so many outputs of one image."""
+    return outputs * problem.taps * problem.in_channels * max(problem.dtype.itemsize, 4)
 
 
-class Desk:
-    """Memory that one step of a loop after the other writes its results to: new memory costs a page fault every 4 KiB,
-    which takes about as long as a matrix product needs to fill it."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.like = like
-        self.sheets: dict[str, Tensor] = {}
-
-    def sheet(self, name: str, *shape: int) -> Tensor:
-        """Uninitialised, until the next one of that name."""
-        count = math.prod(shape)
-        if name not in self.sheets or self.sheets[name].numel() < count:
-            self.sheets[name] = self.like.new_empty(count)
-        return self.sheets[name][:count].view(shape)
-
-
-def windows(pixels: Tensor, one: Class, images: slice, problem: Problem, desk: Desk | None = None) -> Tensor:
-    """pixels: [N, *seen, Cin] contiguous -> [M, J*g, T*Ci] what every output column sees."""
-    axis, groups = problem.axes[-1], problem.groups
-    part = pixels[images]
-    along, *leading, column, _ = part.stride()
-    rows = [rows.count for rows in one.rows]
-    taps = [axis.taps for axis in problem.axes[:-1]]
-    # The taps of a line lie side by side, so that a window is one run of memory for each line, whatever its column.
-    overlapping = part.as_strided(
-        (len(part), *rows, part.shape[-2] - axis.taps + 1, *taps, axis.taps * problem.in_channels),
-        (along, *(r.step * s for r, s in zip(one.rows, leading, strict=True)), column, *leading, 1),
-        part.storage_offset() + sum(r.first * s for r, s in zip(one.rows, leading, strict=True)),
-    )
-    where, dim = seen_index(axis, pixels.device)[:, 0], len(problem.axes)
-    if desk is None:
-        seen = overlapping.index_select(dim, where)
-    else:
-        seen = desk.sheet("windows", len(part), *rows, axis.out_size, *overlapping.shape[dim + 1 :])
-        torch.index_select(overlapping, dim, where, out=seen)
+def windows(pixels: Tensor, one: Class, images: slice, problem: Problem, desk: Desk) -> Tensor:
+    """pixels: [N, *seen, Cin] contiguous -> [M, B*g, T*Ci] what every output of a class sees."""
+    *leading, last = one.blocks
+    groups, part = problem.groups, pixels[images]
+    along, *strides, column, _ = part.stride()
+    taps = [block.axis.taps for block in leading]
+    wide = last.axis.taps * problem.in_channels
+    shape = [size for block in leading for size in (block.steps, block.phases)]
+    seen = desk.sheet("windows", len(part), *shape, last.count, *taps, wide)
+    where = _columns(last, pixels.device)
+    for numbers in product(*(range(block.phases) for block in leading)):
+        # The taps of a line lie side by side, so that a window is one run of memory for each line, whatever its column.
+        overlapping = part.as_strided(
+            (len(part), *(block.steps for block in leading), part.shape[-2] - last.axis.taps + 1, *taps, wide),
+            (along, *(b.step * s for b, s in zip(leading, strides, strict=True)), column, *strides, 1),
+            part.storage_offset() + sum(b.first(n) * s for b, n, s in zip(leading, numbers, strides, strict=True)),
+        )
+        index = [index for number in numbers for index in (slice(None), number)]
+        torch.index_select(overlapping, 1 + len(leading), where, out=seen[(slice(None), *index)])
     if groups > 1:
-        seen = seen.reshape(-1, axis.out_size, problem.taps, groups, problem.in_channels // groups).transpose(2, 3)
-    return seen.reshape(-1, axis.out_size * groups, problem.taps * problem.in_channels // groups)
+        seen = seen.reshape(-1, one.filters, problem.taps, groups, problem.in_channels // groups).transpose(2, 3)
+    return seen.reshape(-1, one.filters * groups, problem.taps * problem.in_channels // groups)
 
 
 def add_windows(seen: Tensor, to: Tensor, one: Class, images: slice, problem: Problem) -> None:
-    """The transpose of `windows`: [M, J*g, T*Ci] added to what they were taken from, [N, *seen, Cin]."""
-    *leading, axis = problem.axes
-    taps = [other.taps for other in leading]
-    own, lines = _landing(axis, problem.groups, seen.device), math.prod(taps)
-    count = len(seen) * lines  # times a window's line is summed: rows of the class, and lines of its windows
-    line = torch.arange(count, device=seen.device)[:, None]
-    row = line // lines * (seen.shape[1] * lines) + line % lines
-    where = ((row + own.column * lines) * axis.taps + own.tap).flatten()
-    begin = (line * len(own.tap) + own.begin).flatten()
-    sums = F.embedding_bag(where, seen.view(-1, problem.in_channels // problem.groups), begin, mode="sum")
-    sums = sums.view(-1, *(rows.count for rows in one.rows), *taps, *to.shape[-2:])
-    for tap in product(*map(range, taps)):
-        reads = (images, *(rows.seen(t) for rows, t in zip(one.rows, tap, strict=True)))
-        to[reads] += sums[(slice(None),) * (1 + len(tap)) + tap]
+    """The transpose of `windows`: [M, B*g, T*Ci] added to what they were taken from, [N, *seen, Cin]."""
+    *leading, last = one.blocks
+    taps = [block.axis.taps for block in leading]
+    rows = seen.shape[0] * seen.shape[1] // (last.count * problem.groups)
+    own = _landing(last, problem.groups, rows, math.prod(taps), seen.device)
+    sums = F.embedding_bag(own.where, seen.view(-1, problem.in_channels // problem.groups), own.begin, mode="sum")
+    shape = [size for block in leading for size in (block.steps, block.phases)]
+    sums = sums.view(-1, *shape, *taps, own.width, to.shape[-1])
+    whole, part = slice(None), to[images]
+    for numbers in product(*(range(block.phases) for block in leading)):
+        of_phase = sums[(whole, *(index for number in numbers for index in (whole, number)))]
+        for tap in product(*map(range, taps)):
+            reads = (whole, *(b.seen(n, t) for b, n, t in zip(leading, numbers, tap, strict=True)))
+            part[(*reads, slice(own.width))].add_(of_phase[(whole,) * (1 + len(tap)) + tap])
+
+
+@lru_cache(maxsize=4096)
+def _columns(block: Block, device: torch.device) -> Tensor:
+    """[steps * phases] the first seen pixel of each output."""
+    with unobserved():
+        own = torch.tensor([block.first(number) for number in range(block.phases)])
+        return (torch.arange(block.steps)[:, None] * block.step + own).flatten().to(device)
 
 
 @dataclass(frozen=True)
 class Landing:
-    """What of the windows of output columns lies on a seen column, ordered by columns seen."""
+    """What of the windows of outputs [rows, J*g, lines, taps] lies on a seen pixel of each row and line, in order."""
 
-    column: Tensor  # [J*g*K] the output column
-    tap: Tensor  # [J*g*K] and its tap
-    begin: Tensor  # [seen*g] the first of those on each
+    where: Tensor  # [rows*lines*J*g*taps] of the windows
+    begin: Tensor  # [rows*lines*width*g] the first of those on each pixel
+    width: int  # of the seen pixels, how many may have some
 
 
-@lru_cache(maxsize=1024)
-def _landing(axis: Axis, groups: int, device: torch.device) -> Landing:
+@lru_cache(maxsize=16)  # large, but equal for all pieces of a problem, or nearly so
+def _landing(block: Block, groups: int, rows: int, lines: int, device: torch.device) -> Landing:
     with unobserved():
-        group = torch.arange(groups)[:, None]
-        seen = (seen_index(axis, torch.device("cpu"))[:, None] * groups + group).flatten()  # [J, g, K]
-        order = seen.argsort(stable=True)
-        count = seen.bincount()
-        return Landing(*(t.to(device) for t in (order // axis.taps, order % axis.taps, count.cumsum(0) - count)))
+        taps = block.axis.taps
+        pixel = _columns(block, torch.device("cpu"))[:, None] + torch.arange(taps)  # [J, taps]
+        seen = (pixel[:, None] * groups + torch.arange(groups)[:, None]).flatten()  # [J, g, taps]
+        order, count = seen.argsort(stable=True), seen.bincount()
+        line = torch.arange(rows * lines)[:, None]
+        row = line // lines * (block.count * groups * lines) + line % lines
+        where = (row + order // taps * lines) * taps + order % taps
+        begin = line * len(order) + count.cumsum(0) - count
+        index = [t.flatten().to(device, torch.int32) for t in (where, begin)]
+        return Landing(*index, width=int(pixel.max()) + 1)
 
 
 def convolved(
     pixels: Tensor, problem: Problem, weights_of: Callable[[Class], Tensor], desk: Desk | None = None
 ) -> Tensor:
-    """[N, *seen, Cin] -> [N, *out, Cout], each class by its weights [phases of the last axis, *taps, g, Ci, Co]."""
+    """[N, *seen, Cin] -> [N, *out, Cout], each class by its weights [*phases, *taps, g, Ci, Co]."""
+    desk = desk or Desk(pixels)
     y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
     for one in classes(problem):
         own = filters(weights_of(one), problem)
         for images in one.pieces(problem):
-            part = y[one.outputs(images)]
+            part = one.of_outputs(y, images)
             part.copy_(applied(windows(pixels, one, images, problem, desk), own, desk).reshape(part.shape))
     return y
 
 
 def filters(weights: Tensor, problem: Problem) -> Tensor:
-    """[phases, *taps, g, Ci, Co] of the last axis -> [J*g, T*Ci, Co] of every output column."""
-    weights = weights.flatten(1, len(problem.axes))
-    weights = weights.movedim(2, 1)
-    axis = problem.axes[-1]
-    if axis.phases < axis.out_size:
-        weights = weights.index_select(0, phase_index(axis, weights.device))
-    return weights.flatten(0, 1).flatten(1, 2)
+    """[*phases, *taps, g, Ci, Co] of a class -> [B*g, T*Ci, Co]."""
+    axes = len(problem.axes)
+    weights = weights.flatten(axes, 2 * axes - 1).flatten(0, axes - 1)
+    return weights.movedim(2, 1).flatten(2, 3).flatten(0, 1)
 
 
-def over_phases(columns: Tensor, problem: Problem) -> Tensor:
-    """The transpose of `filters`: [J*g, T*Ci, Co] of every output column -> [phases, *taps, g, Ci, Co], their sums."""
-    axis, count = problem.axes[-1], len(problem.axes)
-    taps = [other.taps for other in problem.axes]
-    parts = columns.view(axis.out_size, problem.groups, *taps, -1, columns.shape[-1]).movedim(1, count + 1)
-    if axis.phases == axis.out_size:
-        return parts
-    return parts.new_zeros(axis.phases, *parts.shape[1:]).index_add_(0, phase_index(axis, parts.device), parts)
+def over_phases(own: Tensor, one: Class, problem: Problem) -> Tensor:
+    """The transpose of `filters`: [B*g, T*Ci, Co] -> [*phases, *taps, g, Ci, Co]."""
+    axes = len(one.blocks)
+    phases: Sequence[int] = [block.phases for block in one.blocks]
+    taps = [block.axis.taps for block in one.blocks]
+    parts = own.view(*phases, problem.groups, *taps, -1, own.shape[-1])
+    return parts.movedim(axes, 2 * axes)
 
 
-def applied(seen: Tensor, own: Tensor, desk: Desk | None = None) -> Tensor:
-    """What windows [M, J, K] become by filters [J, K, Co]: [M, J, Co]."""
-    if not _convolves(seen, 128):
-        return _product(seen.transpose(0, 1), own, desk).transpose(0, 1)
-    return _columns(F.conv_transpose2d(_image(seen), own.reshape(-1, own.shape[2], 1, 1), groups=len(own)), seen)
-
-
-def sent_back(y: Tensor, own: Tensor, desk: Desk | None = None) -> Tensor:
-    """What gradients [M, J, Co] become by filters [J, K, Co]: [M, J, K], contiguous."""
-    if not _convolves(y, 16):
-        return _product(y.transpose(0, 1), own.mT, desk).transpose(0, 1).contiguous()
-    return _columns(F.conv2d(_image(y), own.reshape(-1, own.shape[2], 1, 1), groups=len(own)), y)
-
-
-def correlated(seen: Tensor, y: Tensor, before: Tensor | None, desk: Desk | None = None) -> Tensor:
-    """The gradient of filters, of windows [M, J, K] and gradients [M, J, Co]: [J, K, Co], added to the one before."""
-    if before is not None:
-        return before.baddbmm_(seen.permute(1, 2, 0), y.transpose(0, 1))
-    return _product(seen.permute(1, 2, 0), y.transpose(0, 1), desk, "gradient")
-
-
-def _product(a: Tensor, b: Tensor, desk: Desk | None, name: str = "product") -> Tensor:
-    if desk is None:
-        return torch.bmm(a, b)
-    return torch.bmm(a, b, out=desk.sheet(name, a.shape[0], a.shape[1], b.shape[2]))
-
-
-def _convolves(columns: Tensor, rows: int) -> bool:
-    """Whether grouped convolutions of single pixels are the faster matrix products: oneDNN's, with enough rows."""
-    plain = columns.device.type == "cpu" and columns.dtype == torch.float32
-    has = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
-    return plain and has and len(columns) >= rows
-
-
-def _image(columns: Tensor) -> Tensor:
-    """[M, J, K] as one image of M pixels with a group of K channels for each column."""
-    return columns.reshape(1, len(columns), 1, -1).permute(0, 3, 1, 2)
-
-
-def _columns(image: Tensor, like: Tensor) -> Tensor:
-    """And back."""
-    return image.permute(0, 2, 3, 1).reshape(*like.shape[:2], -1)
-
-
-def columns_of(y: Tensor, problem: Problem) -> Tensor:
-    """[N, *rows, J, Cout] -> [M, J*g, Co]."""
-    return y.reshape(-1, y.shape[-2] * problem.groups, problem.out_channels // problem.groups)
+def matrices(y: Tensor, one: Class, images: slice, problem: Problem) -> Tensor:
+    """[N, *out, Cout] -> [M, B*g, Co] of a class."""
+    return one.of_outputs(y, images).reshape(-1, one.filters * problem.groups, problem.out_channels // problem.groups)

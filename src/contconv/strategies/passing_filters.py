@@ -14,19 +14,17 @@ from torch.autograd import Function
 from contconv.precision import full_precision
 from contconv.strategies.classes import (
     Class,
-    Desk,
     add_windows,
     classes,
-    columns_of,
     convolved,
-    correlated,
     filters,
+    matrices,
     over_phases,
-    sent_back,
     windows,
 )
 from contconv.strategies.phase_conv import PhaseConv, pixels_seen
 from contconv.strategies.problem import Problem
+from contconv.strategies.products import Desk, correlated, sent_back
 
 
 def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
@@ -58,12 +56,12 @@ class _PassingFilters(Function):
 
 
 def _made(basis: Tensor, mixing: Tensor, one: Class, desk: Desk) -> Tensor:
-    """The filters of a class: [phases of the last axis, *taps, g, Ci, Co]."""
+    """The filters of a class: [*phases, *taps, g, Ci, Co]."""
     own = basis[one.phases]
     made = desk.sheet("filters", *own.shape[:-1], *mixing.shape[1:])
-    columns, functions = len(own), len(mixing)
-    every = mixing.view(functions, -1).expand(columns, -1, -1)  # a batch of products is shared out among threads
-    torch.bmm(own.view(columns, -1, functions), every, out=made.view(columns, -1, every.shape[-1]))
+    functions = len(mixing)
+    every = mixing.view(functions, -1).expand(one.filters, -1, -1)  # a batch of products is shared out among threads
+    torch.bmm(own.reshape(one.filters, -1, functions), every, out=made.view(one.filters, -1, every.shape[-1]))
     return made
 
 
@@ -77,19 +75,19 @@ def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: S
         own = filters(_made(basis, mixing, one, desk), problem)
         grad_own: Tensor | None = None
         for images in one.pieces(problem):
-            columns = columns_of(dy[one.outputs(images)], problem)
+            columns = matrices(dy, one, images, problem)
             if grad_pixels is not None:
                 add_windows(sent_back(columns, own, desk), grad_pixels, one, images, problem)
             if needs[1] or needs[2]:
                 grad_own = correlated(windows(pixels, one, images, problem, desk), columns, grad_own, desk)
         if grad_own is None:  # nobody asked, or there are no images
             continue
-        made = over_phases(grad_own, problem).flatten(-3).flatten(0, -2)  # [phases * T, g * Ci * Co]
+        made = over_phases(grad_own, one, problem).flatten(-3).flatten(0, -2)  # [B * T, g * Ci * Co]
+        own_basis = basis[one.phases]
         if grad_basis is not None:
-            to = grad_basis[one.phases].flatten(0, -2)
-            torch.mm(made, mixing.flatten(1).mT, out=to)
+            grad_basis[one.phases] = torch.mm(made, mixing.flatten(1).mT).view(own_basis.shape)
         if grad_mixing is not None:
-            grad_mixing.flatten(1).addmm_(basis[one.phases].flatten(0, -2).mT, made)
+            grad_mixing.flatten(1).addmm_(own_basis.flatten(0, -2).mT, made)
     return [grad_pixels, grad_basis, grad_mixing]
 
 

@@ -16,16 +16,15 @@ from contconv.precision import full_precision
 from contconv.strategies.classes import (
     add_windows,
     classes,
-    columns_of,
     convolved,
-    correlated,
     filters,
+    matrices,
     over_phases,
-    sent_back,
     windows,
 )
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
+from contconv.strategies.products import Desk, correlated, sent_back
 from contconv.transforms import one_by_one
 
 
@@ -104,11 +103,11 @@ class _GradPixels(_Bilinear):
     @staticmethod
     @in_full_precision
     def forward(dy: Tensor, weights: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
-        gradient = dy.new_zeros(shape)
+        gradient, desk = dy.new_zeros(shape), Desk(dy)
         for one in classes(problem):
             own = filters(weights[one.phases], problem)
             for images in one.pieces(problem):
-                seen = sent_back(columns_of(dy[one.outputs(images)], problem), own)
+                seen = sent_back(matrices(dy, one, images, problem), own, desk)
                 add_windows(seen, gradient, one, images, problem)
         return gradient
 
@@ -138,14 +137,14 @@ class _GradWeights(_Bilinear):
     @in_full_precision
     def forward(pixels: Tensor, dy: Tensor, shape: torch.Size, problem: Problem) -> Tensor:
         pixels = pixels.contiguous()
-        gradient = dy.new_zeros(shape)
+        gradient, desk = dy.new_zeros(shape), Desk(dy)
         for one in classes(problem):
             own = None
             for images in one.pieces(problem):
-                columns = columns_of(dy[one.outputs(images)], problem)
-                own = correlated(windows(pixels, one, images, problem), columns, own)
+                seen = windows(pixels, one, images, problem, desk)
+                own = correlated(seen, matrices(dy, one, images, problem), own, desk)
             if own is not None:  # there are images
-                gradient[one.phases] = over_phases(own, problem)
+                gradient[one.phases] = over_phases(own, one, problem)
         return gradient
 
     @staticmethod

@@ -5,7 +5,6 @@ class, and its neighbours lie l pixels further each time, so a class is a slice;
 output is a class of its own and the batch is what shares a filter.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from contconv.kernels import Kernel
 from contconv.kernels.memory import MOST_BYTES
 from contconv.kernels.sampling import sampled_basis, sampled_weights
-from contconv.strategies.classes import piece_bytes
+from contconv.strategies.classes import classes, most_filters, piece_bytes
 from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.interleaved_conv import interleaved_conv, waste
 from contconv.strategies.passing_filters import conv_with_passing_filters
@@ -54,9 +53,9 @@ class Phases:
                 round(wide * problem.macs) + made,
                 max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels),
             )
-        of_a_class = problem.axes[-1].out_size * problem.taps * problem.weights
+        of_a_class = most_filters(problem) * problem.taps * problem.weights
         kept = of_a_class if filters_pass(problem) else filters
-        numbers = 2 * (kept + of_a_class) + problem.batch * problem.in_channels * problem.inputs
+        numbers = 2 * kept + of_a_class + problem.batch * problem.in_channels * problem.inputs
         return Cost(macs, max(problem.dtype.itemsize, 4) * numbers + 2 * piece_bytes(problem))
 
     def engine(self, problem: Problem) -> str:
@@ -84,9 +83,8 @@ class Phases:
         elif waste(problem) <= MOST_WASTE:
             counts["macs"] *= waste(problem)
         else:
-            counts["rows"] = math.prod(axis.phases for axis in problem.axes[:-1])
+            counts["classes"] = len(classes(problem))
             counts["gathered"] = problem.batch * problem.outputs * problem.taps * problem.in_channels
-            counts["columns"] = counts["rows"] * problem.axes[-1].out_size * problem.taps * problem.weights
         return counts
 
     def _native(self, problem: Problem) -> bool:
