@@ -7,7 +7,8 @@ from html import unescape
 import pytest
 from runs import CCNET, CONVNET, images, write_run
 
-from contconv.cifar import claims, evaluated
+from contconv.cifar import claims, evaluated, tables
+from contconv.cifar.cost import Timed, config_of, of_groups
 from contconv.cifar.evaluation import Settings
 from contconv.cifar.folder import CONFIG, check, write_config
 from contconv.cifar.groups import Group, groups, key, pairs
@@ -125,11 +126,32 @@ def test_an_ensemble_must_gain_significantly_with_every_seed(evaluations):
     assert passed((0.5, 0.01), (-0.4, 0.01)) == [False]
 
 
-def test_the_cost_is_the_ratio_of_median_epochs(evaluations):
-    (claim,) = claims.cost_claims(groups(evaluations))
-    assert claim.values == (pytest.approx(15 / 12),)
-    assert claim.passed
-    assert claims.cost_claims(groups([{**one, "course": []} for one in evaluations])) == []
+def test_the_cost_is_the_ratio_of_steps_that_were_timed_by_turns(evaluations):
+    found = groups(evaluations)
+    (ours, theirs), *_ = pairs(found)
+    steps = [Timed(theirs.label, False, 2.0), Timed(ours.label, False, 2.5), Timed(ours.label, True, 5.0)]
+    plain, agreeing = claims.cost_claims(found, steps)
+    assert (plain.values, plain.passed) == ((1.25,), True)
+    assert (agreeing.values, agreeing.passed) == ((2.5,), False)
+    assert "with agreement" in agreeing.name
+    assert claims.cost_claims(found, []) == []
+    table, _ = tables.cost_tables(found, steps)
+    assert [row[1:] for row in table["rows"]] == [["2000 ms", "1.00"], ["2500 ms", "1.25"], ["5000 ms", "2.50"]]
+
+
+def test_steps_are_timed_as_networks_were_trained(evaluations):
+    def agreeing(one):
+        recipe = {**one["config"]["recipe"], "batch": 4, "agreement": 2.0 * (one["network"]["model"] == "ccnet")}
+        return {**one, "config": {**one["config"], "recipe": {**recipe, "agreement_from": 0.9}}}
+
+    found = groups([agreeing(one) for one in evaluations])
+    steps = of_groups(found, rounds=1)
+    assert [(step.label, step.agreeing) for step in steps] == [
+        ("ConvNet", False), ("CCNet (spline, agreement 2)", False), ("CCNet (spline, agreement 2)", True),
+    ]  # fmt: skip
+    assert all(step.seconds > 0 for step in steps)
+    assert config_of(found[1]).recipe.agreement_from == 0.9
+    assert of_groups(groups([{**one, "config": None} for one in evaluations[:1]]), rounds=1) == []
 
 
 def test_the_command_makes_one_page_with_everything(tmp_path, capsys, folder):

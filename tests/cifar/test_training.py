@@ -238,9 +238,9 @@ def test_batches_must_fit_the_images_and_the_processes(data, tmp_path):
         run(tmp_path / "out", epochs=1, images=5)
     with pytest.raises(ValueError, match="batch must be a multiple of 3, for 3 processes, got 8"):
         training.check_batch(config(1), 80, 3)
-    with pytest.raises(ValueError, match="batch must be a multiple of 12, for 3 processes, got 8"):
+    with pytest.raises(ValueError, match="batch must be a multiple of 12, for 3 processes that compare images two by two, got 8"):
         training.check_batch(config(1, consistency=1.0), 80, 3)
-    with pytest.raises(ValueError, match="batch must be a multiple of 6, for 3 processes, got 8"):
+    with pytest.raises(ValueError, match="batch must be a multiple of 6, for 3 processes that compare images two by two, got 8"):
         training.check_batch(config(1, agreement=1.0), 80, 3)
     with pytest.raises(ValueError, match="images must be between 1 and 80, got 81"):
         run(tmp_path / "out", epochs=1, images=81)

@@ -1,5 +1,6 @@
 """What the paper states about its networks, as claims that the evaluations can make true or false."""
 
+from contconv.cifar.cost import Timed
 from contconv.cifar.groups import Group, pairs
 from contconv.cifar.statistics import mean, spread
 from contconv.experiments.record import Claim
@@ -100,17 +101,17 @@ def ensemble_claims(found: list[Group]) -> list[Claim]:
     return claims
 
 
-def cost_claims(found: list[Group]) -> list[Claim]:
-    """An epoch of CCNet not much longer than one of ConvNet."""
+def cost_claims(found: list[Group], steps: list[Timed]) -> list[Claim]:
+    """A step of CCNet not much longer than one of ConvNet."""
     claims = []
     for group, other in pairs(found):
-        ours, theirs = group.epoch_seconds(), other.epoch_seconds()
-        if ours and theirs:
-            ratio = mean(ours) / mean(theirs)
+        theirs = [step.seconds for step in steps if step.label == other.label and not step.agreeing]
+        for step in (step for step in steps if step.label == group.label and theirs):
+            ratio = step.seconds / theirs[0]
             claims.append(
                 Claim(
-                    f"cost: an epoch of {group.label}", "15 times an epoch of ConvNet",
-                    f"<= {MOST_COST:g} times an epoch of {other.label}", f"{ratio:.2f} times", ratio <= MOST_COST,
+                    f"cost: a step of {step.name}", "15 times an epoch of ConvNet",
+                    f"<= {MOST_COST:g} times a step of {other.label}", f"{ratio:.2f} times", ratio <= MOST_COST,
                     (ratio,),
                 )
             )  # fmt: skip

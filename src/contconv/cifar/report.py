@@ -6,6 +6,7 @@ from typing import Any
 
 from contconv import files
 from contconv.cifar import claims, equivariance, figures, tables
+from contconv.cifar.cost import Timed, of_groups
 from contconv.cifar.evaluated import Record
 from contconv.cifar.groups import Group, groups
 from contconv.experiments.drawing import drawn
@@ -22,7 +23,8 @@ STATEMENTS = {
     "equivariance": equivariance.__doc__ or "",
     "ensembles": "One trained network, applied with several sequences of internal scales, is better than with one.\n\n"
     "The logits of k passes are averaged, each pass with a random sequence of seven scales whose product is 1/4.",
-    "cost": "An epoch of the continuous network takes little longer than one of the strided network.",
+    "cost": "An epoch of the continuous network takes little longer than one of the strided network.\n\nA step of "
+    "either is timed when the report is made, by turns, on random images.",
 }
 
 
@@ -36,8 +38,8 @@ def pictures(found: list[Group]) -> dict[str, tuple[Figure, ...]]:
     }
 
 
-def records(found: list[Group]) -> list[Record]:
-    """One record per subject, in the form of `experiments.record.saved`, with tables."""
+def records(found: list[Group], steps: list[Timed]) -> list[Record]:
+    """One record per subject, in the form of `experiments.record.saved`, with tables. steps: timed by turns."""
     evaluations = [one for group in found for one in group.evaluations]
     trained = sum(row.get("seconds") or 0 for one in evaluations for row in one["course"])
     subjects: dict[str, tuple[list[Claim], list[tables.Table], float]] = {
@@ -46,7 +48,7 @@ def records(found: list[Group]) -> list[Record]:
             claims.equivariance_claims(found), tables.equivariance_tables(found), spent(evaluations, "equivariance"),
         ),
         "ensembles": (claims.ensemble_claims(found), tables.ensemble_table(found), spent(evaluations, "ensemble")),
-        "cost": (claims.cost_claims(found), tables.cost_table(found), trained),
+        "cost": (claims.cost_claims(found, steps), tables.cost_tables(found, steps), trained),
     }  # fmt: skip
     drawings = pictures(found)
     first = found[0].first
@@ -81,10 +83,13 @@ def spent(evaluations: list[Record], name: str) -> float:
     return sum(one["results"]["seconds"].get(name, 0) for one in evaluations)
 
 
-def write(evaluations: list[Record], out: Path) -> list[Record]:
-    """The page at `out`, beside it the same in Markdown and JSON, and the figures; return the records."""
+def write(evaluations: list[Record], out: Path, rounds: int) -> list[Record]:
+    """The page at `out`, beside it the same in Markdown and JSON, and the figures; return the records.
+
+    rounds: so many steps of each network are timed.
+    """
     by_network = groups(evaluations)
-    found = records(by_network)
+    found = records(by_network, of_groups(by_network, rounds) if rounds else [])
     for figure in (figure for some in pictures(by_network).values() for figure in some):
         drawn(figure, out.parent / "figures")
     whole = {"passed": all(one["passed"] for one in found), "results": found}

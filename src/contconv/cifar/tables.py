@@ -3,6 +3,7 @@
 from typing import Any
 
 from contconv.cifar.claims import ACCURACY, EQUIVARIANCE, accuracies, spoken
+from contconv.cifar.cost import Timed
 from contconv.cifar.groups import Group
 from contconv.cifar.statistics import mean
 
@@ -102,16 +103,29 @@ def ensemble_table(found: list[Group]) -> list[Table]:
     return [{"caption": caption, "head": head, "rows": rows}]
 
 
-def cost_table(found: list[Group]) -> list[Table]:
-    """Seconds per epoch, of networks whose course is known."""
-    known = [group for group in found if group.epoch_seconds()]
-    base = [mean(group.epoch_seconds()) for group in known if group.model == "convnet"]
-    rows = []
-    for group in known:
-        agreeing = group.epoch_seconds(agreeing=True)
-        for label, seconds in ((group.label, group.epoch_seconds()), (f"{group.label}: with agreement", agreeing)):
-            if seconds:
-                rows.append([label, f"{mean(seconds):.1f} s", f"{mean(seconds) / base[0]:.2f}" if base else "-"])
-    head = ["network", "an epoch", "times ConvNet's"]
-    caption = "The median epoch of a run (mean over seeds), without tests and without pauses."
-    return [{"caption": caption, "head": head, "rows": rows}] if rows else []
+def cost_tables(found: list[Group], steps: list[Timed]) -> list[Table]:
+    """Steps that were timed by turns, and the epochs of networks whose course is known."""
+    base = next((step.seconds for step in steps if not step.agreeing and step.label in convnets(found)), None)
+    timed = [
+        [step.name, f"{1000 * step.seconds:.0f} ms", f"{step.seconds / base:.2f}" if base else "-"] for step in steps
+    ]
+    courses = [
+        [name, f"{mean(seconds):.1f} s"]
+        for group in found
+        for name, agreeing in ((group.label, False), (f"{group.label}, with agreement", True))
+        if (seconds := group.epoch_seconds(agreeing=agreeing))
+    ]
+    by_turns = "The median step of training (augmentation, new scales, optimizers), networks by turns in one process."
+    as_run = (
+        "The median epoch of a run (mean over seeds), without tests and without pauses. Runs at other hours, on other "
+        "machines or beside other work do not compare."
+    )
+    tables: list[Table] = [
+        {"caption": by_turns, "head": ["network", "a step", "times ConvNet's"], "rows": timed},
+        {"caption": as_run, "head": ["network", "an epoch, as it was run"], "rows": courses},
+    ]
+    return [table for table in tables if table["rows"]]
+
+
+def convnets(found: list[Group]) -> list[str]:
+    return [group.label for group in found if group.model == "convnet"]

@@ -86,7 +86,10 @@ def check_batch(config: Config, count: int, processes: int) -> None:
         raise ValueError(f"batch must be at most {crops * count}, for {count} images, got {batch}")
     unit = 2 * processes if config.recipe.compares else processes  # images are compared two by two
     if images % unit:
-        raise ValueError(f"batch must be a multiple of {crops * unit}, for {processes} processes, got {batch}")
+        why = "one process" if processes == 1 else f"{processes} processes"
+        if config.recipe.compares:
+            why += " that compare images two by two"
+        raise ValueError(f"batch must be a multiple of {crops * unit}, for {why}, got {batch}")
 
 
 class Run:

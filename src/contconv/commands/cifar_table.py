@@ -18,6 +18,8 @@ class Table:
     """The page, or a folder for report.html; its Markdown, JSON and figures go beside it."""
     docs: Path | None = None
     """A Markdown file for the docs; its figures go to `images` beside it."""
+    rounds: int = 10
+    """Steps of training of each network that are timed, by turns, for what it costs; 0 leaves that out."""
 
 
 def page_of(out: Path) -> Path:
@@ -32,8 +34,10 @@ def obey(command: Table) -> int:
     """Write them; the exit code is 1 if a claim fails."""
     if not command.evaluations:
         raise ValueError("give at least one evaluation, or a folder with some")
+    if command.rounds < 0:
+        raise ValueError(f"rounds must be at least 0, got {command.rounds}")
     page = page_of(command.out)
-    found = report.write(evaluated.read(list(command.evaluations)), page)
+    found = report.write(evaluated.read(list(command.evaluations)), page, command.rounds)
     print(f"report: {page}")
     if command.docs is not None:
         report.write_docs(found, command.docs, page.parent)

@@ -206,8 +206,8 @@ def _landing(block: Block, groups: int, rows: int, lines: int, device: torch.dev
         row = line // lines * (block.count * groups * lines) + line % lines
         where = (row + order // taps * lines) * taps + order % taps
         begin = line * len(order) + count.cumsum(0) - count
-        index = [t.flatten().to(device, torch.int32) for t in (where, begin)]
-        return Landing(*index, width=int(pixel.max()) + 1)
+        where, begin = (t.flatten().to(device, torch.int32) for t in (where, begin))
+        return Landing(where, begin, width=int(pixel.max()) + 1)
 
 
 def convolved(

@@ -1,0 +1,78 @@
+"""What a step of training costs: whole steps (augmentation, new scales, optimizers) of several networks, by turns.
+
+The seconds of epochs that were run at other hours, on other machines or beside other work say nothing about networks.
+"""
+
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+
+from contconv.cifar.data import Images
+from contconv.cifar.fabrics import Devices, launched
+from contconv.cifar.groups import Group
+from contconv.cifar.recipe import Config, Recipe, completed_config
+from contconv.cifar.training import Run, Watching
+from contconv.models.networks import Network
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def step_seconds(configs: dict[Name, Config], rounds: int) -> dict[Name, float]:
+    """The median step of each, on random images; the first round is not counted."""
+    most = max((config.recipe.images_in_a_step for config in configs.values()), default=0)
+    pixels = torch.randint(256, (most, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = Images(pixels.contiguous(memory_format=torch.channels_last), torch.arange(most) % 10)
+    seconds: dict[Name, list[float]] = {name: [] for name in configs}
+    with TemporaryDirectory() as folder:
+        runs = {}
+        for number, (name, config) in enumerate(configs.items()):
+            fabric = launched(Devices(), config.precision)
+            runs[name] = Run(config, images, images, Path(folder) / str(number), fabric, Watching())
+        for _ in range(1 + rounds):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run.step()
+                seconds[name].append(time.perf_counter() - start)
+    return {name: median(took[1:]) for name, took in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step of a group."""
+
+    label: str
+    agreeing: bool
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, with agreement" if self.agreeing else self.label
+
+
+def of_groups(found: list[Group], rounds: int) -> list[Timed]:
+    """Of those networks that say how they were trained: a step, and one with agreement where some were."""
+    configs: dict[tuple[str, bool], Config] = {}
+    for group in found:
+        if "recipe" not in (group.first["config"] or {}):
+            continue
+        config = config_of(group)
+        configs[group.label, False] = replace(config, recipe=replace(config.recipe, agreement=0.0))
+        if config.recipe.agreement > 0:
+            configs[group.label, True] = replace(config, recipe=replace(config.recipe, agreement_from=0.0))
+    return [Timed(*name, seconds) for name, seconds in step_seconds(configs, rounds).items()]
+
+
+def config_of(group: Group) -> Config:
+    """How a group was trained, but for where its weights began."""
+    written = completed_config(group.first["config"])
+    known = {name: value for name, value in written.items() if name not in ("network", "recipe", "init")}
+    recipe: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in written["recipe"].items()
+    }
+    return Config(network=Network(**group.first["network"]), recipe=Recipe(**recipe), **known)
