@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from contconv.cifar.data import FILES, Images, read
 from contconv.cifar.fabrics import Devices, launched
@@ -12,6 +13,7 @@ from contconv.cifar.training import Watching, train
 from contconv.models.networks import Network
 
 PER_FILE = 16
+CONVNET = Network("convnet", width=4, hidden=16)
 TINY = Network("ccnet", "spline", width=4, hidden=16)
 
 
@@ -49,6 +51,13 @@ def run(out: Path, epochs: int, processes: int = 1, data: Path | None = None, **
     fabric = launched(Devices("cpu", processes), "32-true")
     watching = Watching(log_every=1, test_every=2)
     return train(config(epochs, **changes), train_images, test_images, out, fabric=fabric, watching=watching)
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Of two finished runs, to the last bit."""
+    first, second = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 if __name__ == "__main__":
