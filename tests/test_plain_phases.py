@@ -19,6 +19,7 @@ SHAPES = [
     ((13, 12), (0.6789, 4 / 5)),
     ((5, 6), (1.618, 1.2345)),
     ((3, 4, 5), (0.6789, 4 / 3, 0.7123)),
+    ((6, 6, 5), (5 / 6, 5 / 6, 0.7123)),
 ]
 
 
@@ -49,6 +50,35 @@ def test_it_gives_what_the_reference_gives(in_size, scale, groups, batch, piece,
     for one, other in zip(got, want, strict=True):
         assert one.shape == other.shape
         assert_near(one, other)
+
+
+@pytest.mark.parametrize("batch", [1, 40])
+@pytest.mark.parametrize("channels", [(3, 16), (2, 1)])
+def test_a_gradient_that_is_one_number_everywhere(channels, batch):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(*channels, 3)
+    x = torch.randn(batch, channels[0], 12, 11)
+    found = {}
+    for strategy in (Phases(native=False), STRATEGIES["reference"]):
+        problem = planned(
+            x.shape, layer.kernel, scale=0.61, size=None, padding_mode="zeros", antialias=False, center=0, training=True
+        )
+        x.requires_grad_()
+        total = strategy.run(x, layer.kernel, layer.bias, problem).sum()
+        found[strategy] = torch.autograd.grad(total, [x, *layer.parameters()])
+    for one, other in zip(*found.values(), strict=True):
+        assert_near(one, other)
+
+
+def test_filters_as_a_convolution_wants_them():
+    layer = contconv.ContinuousConv2d(2, 1, (4, 1), kernel="spline").double()
+    x = torch.randn(130, 6, 6, 4, dtype=torch.float64).movedim(-1, 1)[:, ::2, 1::2, 1::2].requires_grad_()
+    grads = []
+    for strategy in ("phases", "reference"):
+        y = contconv.continuous_conv(x, layer.kernel, layer.bias, scale=0.0859, strategy=strategy)
+        grads.append(torch.autograd.grad(y.square().sum(), [x, *layer.parameters()]))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("needed", ["x", "kernel", "bias"])

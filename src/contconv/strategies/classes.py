@@ -106,7 +106,9 @@ def _classes(axes: tuple[Axis, ...], most: int) -> tuple[Class, ...]:
     for columns in blocks(last, last.phases):
         # Rows of several phases can be computed at once where every column has a phase of its own.
         together = max(1, most // columns.phases) if columns.steps == 1 else 1
-        others = [blocks(axis, together if axis is leading[-1] else 1) for axis in leading]
+        others = [
+            blocks(axis, together if number == len(leading) else 1) for number, axis in enumerate(leading, start=1)
+        ]
         found += [Class((*some, columns)) for some in product(*others)]
     return tuple(found)
 

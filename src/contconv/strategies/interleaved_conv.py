@@ -37,7 +37,7 @@ def interleaved_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
     filters = weights.unflatten(-2, (groups, -1))  # [*phases, *window, g, Co, Ci]
     filters = filters.permute(2 * axes, *range(axes), 2 * axes + 1, 2 * axes + 2, *range(axes, 2 * axes))
     stride = [_stride(axis) for axis in problem.axes]
-    y = CONVS[axes](x, filters.flatten(0, axes + 1), None, stride, groups=groups)
+    y = CONVS[axes](x, filters.flatten(0, axes + 1).contiguous(), None, stride, groups=groups)
     y = y.unflatten(1, (groups, *(axis.phases for axis in problem.axes), -1))  # [N, g, *phases, Co, *steps]
     interleaved = [dim for a in range(axes) for dim in (3 + axes + a, 2 + a)]
     y = y.permute(0, *interleaved, 1, 2 + axes)  # [N, *(steps, phases), g, Co]

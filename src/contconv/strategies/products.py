@@ -34,7 +34,8 @@ def sent_back(y: Tensor, own: Tensor, desk: Desk) -> Tensor:
     """What gradients [M, B, Co] become by filters [B, K, Co]: [M, B, K], contiguous."""
     if not _convolves(y, 16):
         return _product(y.transpose(0, 1), own.mT, desk).transpose(0, 1).contiguous()
-    return _columns(F.conv2d(_image(y), own.reshape(-1, own.shape[2], 1, 1), groups=len(own)), y)
+    seen = F.conv2d(_image(y), own.reshape(-1, own.shape[2], 1, 1), groups=len(own))
+    return _columns(seen, y).contiguous()  # it answers in the layout of y, which may be that of an expanded number
 
 
 def correlated(seen: Tensor, y: Tensor, before: Tensor | None, desk: Desk) -> Tensor:

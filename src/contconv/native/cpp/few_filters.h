@@ -18,11 +18,13 @@ inline bool filters_are_few(const Geometry& g) {
 }
 
 // One run of one filter, of all channels of a group: [window][kWidth] for a panel of output channels, or
-// [output channels][kWidth] for a strip of the window.
+// [output channels][kWidth] for a strip of the window (or of all windows, if they have room in one strip).
 class FewFilters {
  public:
   FewFilters(const Geometry& geometry, const float* weights_)
-      : g(geometry), weights(weights_), panels(g.group_out, g.p.groups), strips(g.window, g.p.groups) {}
+      : g(geometry), weights(weights_), panels(g.group_out, g.p.groups),
+        windows_at_once(g.p.groups == 1 && g.taps * g.group_in <= kWidth ? g.runs : 1),
+        strips(windows_at_once * g.window, g.p.groups) {}
 
   // Element (tap, output channel, input channel) of a class's filter.
   const float* at(int64_t c, int64_t tap, int64_t out, int64_t in) const {
@@ -47,7 +49,9 @@ class FewFilters {
 
   const Geometry& g;
   const float* weights;
-  const PanelSet panels, strips;
+  const PanelSet panels;
+  const int64_t windows_at_once;   // in a strip
+  const PanelSet strips;
 };
 
 // What every pass over the cells needs: cells, patches, and the scratch of each thread.

@@ -11,11 +11,11 @@ class alignas(kLine) FewInputGradient {
  public:
   FewInputGradient(const Geometry& geometry, const ContconvInputs& inputs, float* grad_x_)
       : g(geometry), in(inputs), grad_x(grad_x_), f(g, inputs.weights), pass(g), run_size(g.group_out * kWidth),
-        packed(g.classes * g.runs * f.strips.count() * run_size), pixels(g.p.threads, pass.most_rows * g.p.out_channels),
+        runs(g.runs / f.windows_at_once), packed(g.classes * runs * f.strips.count() * run_size),
         written(g.p.threads, pass.cells.images_per_cell) {
-#pragma omp parallel for num_threads(g.team(4 * g.classes * g.runs * f.strips.count() * run_size)) schedule(static)
-    for (int64_t i = 0; i < g.classes * g.runs * f.strips.count(); ++i) {
-      const int64_t j = i % f.strips.count(), r = i / f.strips.count() % g.runs, c = i / f.strips.count() / g.runs;
+#pragma omp parallel for num_threads(g.team(4 * g.classes * runs * f.strips.count() * run_size)) schedule(static)
+    for (int64_t i = 0; i < g.classes * runs * f.strips.count(); ++i) {
+      const int64_t j = i % f.strips.count(), r = i / f.strips.count() % runs, c = i / f.strips.count() / runs;
       f.pack_strip(c, r, f.strips[j], packed.data() + i * run_size);
     }
   }
@@ -41,14 +41,10 @@ class alignas(kLine) FewInputGradient {
       if (!pass.patches.shows(patch, range)) continue;
       fill_zero(pass.data.of(me), patch.size());
       pass.for_each_class(patch, [&](int64_t c, const PatchRows& rows, const int64_t* starts) {
-        float* grad_y = pixels.of(me);
-        for (int64_t row = 0; row < rows.count; ++row)
-          std::memcpy(grad_y + row * g.p.out_channels, in.grad_y + rows.out[row] * g.p.out_channels,
-                      static_cast<size_t>(g.p.out_channels) * sizeof(float));
-        for (int64_t r = 0; r < g.runs; ++r)
+        if (f.windows_at_once > 1) return scatter_windows(packed.data() + c * run_size, rows, starts);
+        for (int64_t r = 0; r < runs; ++r)
           for (int64_t j = 0; j < f.strips.count(); ++j)
-            scatter(f.strips[j], packed.data() + ((c * g.runs + r) * f.strips.count() + j) * run_size, rows, grad_y,
-                    starts[r]);
+            scatter(f.strips[j], packed.data() + ((c * runs + r) * f.strips.count() + j) * run_size, rows, starts[r]);
       });
       pass.patches.add(patch, pass.data.of(me), range, written.of(me), grad_x);
     }
@@ -57,17 +53,16 @@ class alignas(kLine) FewInputGradient {
   }
 
   // patch[windows of the rows, lanes of the strip] += filter . grad_y, in order: windows may overlap
-  CONTCONV_APART void scatter(const Panel& strip, const float* filter, const PatchRows& rows,
-                              const float* grad_y, int64_t start) const {
-    const int64_t lanes = strip.lanes, depth = g.group_out, pitch = g.p.out_channels;
-    const float* from = grad_y + strip.group * g.group_out;
+  CONTCONV_APART void scatter(const Panel& strip, const float* filter, const PatchRows& rows, int64_t start) const {
+    const int64_t lanes = strip.lanes, depth = g.group_out, pitch = g.p.out_channels, *out = rows.out;
+    const float* from = in.grad_y + strip.group * g.group_out;
     const int64_t place = start + strip.group * g.group_in * (g.p.groups > 1) + strip.first;
     float* const* windows = rows.in;
     for_each_tile(rows.count, strip.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       constexpr int Rows = decltype(tile_rows)::value;
       Tile<Rows, decltype(vecs)::value> acc;
       const float* row[Rows];
-      for (int i = 0; i < Rows; ++i) row[i] = from + (first + i) * pitch;
+      for (int i = 0; i < Rows; ++i) row[i] = from + out[first + i] * pitch;
       dot_tile(acc, row, 0, 1, 0, depth, filter, 0);
       float* to[Rows];
       for (int i = 0; i < Rows; ++i) to[i] = windows[first + i] + place;
@@ -78,14 +73,28 @@ class alignas(kLine) FewInputGradient {
     });
   }
 
+  // The same with all windows in one strip.
+  CONTCONV_APART void scatter_windows(const float* filter, const PatchRows& rows, const int64_t* starts) const {
+    const int64_t depth = g.group_out, pitch = g.p.out_channels, count = g.runs, window = g.window, *out = rows.out;
+    const float* from = in.grad_y;
+    float* const* windows = rows.in;
+    for_each_tile(rows.count, f.strips[0].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value;
+      Tile<Rows, decltype(vecs)::value> acc;
+      const float* row[Rows];
+      for (int i = 0; i < Rows; ++i) row[i] = from + out[first + i] * pitch;
+      dot_tile(acc, row, 0, 1, 0, depth, filter, 0);
+      add_lanes(acc, count, window, [&](int i, int64_t part) { return windows[first + i] + starts[part]; });
+    });
+  }
+
   const Geometry& g;
   const ContconvInputs& in;
   float* grad_x;
   const FewFilters f;
   const CellPass pass;
-  const int64_t run_size;
+  const int64_t run_size, runs;             // floats of a strip, and strips along the taps
   const Buffer<float> packed;               // [classes][runs][strips][output channels of a group][kWidth]
-  const PerThread<float> pixels;            // grad_y of the rows of a class
   const PerThread<int64_t> written;         // rows of each image of a cell that hold sums
 };
 

@@ -6,9 +6,16 @@
 namespace contconv {
 namespace {
 
-// Which channels are the lanes of a panel: the output channels where a filter is applied, the input channels where
-// it is applied backwards. The others are the rows, which the register tile reduces over.
-enum class Lanes { output, input };
+// What the lanes of a panel are: the output channels where a filter is applied, the input channels where it is applied
+// backwards, or, where those are few, the input channels of several taps side by side. The channels of the other side
+// are the rows, which the register tile reduces over.
+enum class Lanes { output, input, taps };
+
+// How many taps have room in the lanes of a panel: those of a filter, of one of its windows, or none but one.
+inline int64_t taps_in_lanes(const Geometry& g) {
+  if (g.p.groups > 1 || g.window > kWidth) return 1;
+  return g.taps * g.group_in <= kWidth ? g.taps : g.joined;
+}
 
 class Filters {
  public:
@@ -16,18 +23,20 @@ class Filters {
       : g(geometry), basis(inputs.weights), rank(geometry.p.rank), mixings(geometry.p.per_tap ? geometry.taps : 1),
         panels(lanes_ == Lanes::output ? g.group_out : g.group_in, g.p.groups),
         rows(lanes_ == Lanes::output ? g.group_in : g.group_out), lanes(lanes_),
-        joined(lanes_ == Lanes::output ? g.joined : 1), run_pitch(joined * rows * kWidth + kLanes),
+        joined(lanes_ == Lanes::output ? g.joined : lanes_ == Lanes::taps ? taps_in_lanes(g) : 1),
+        tap_pitch(lanes_ == Lanes::taps ? g.group_in : rows * kWidth),
+        run_pitch((lanes_ == Lanes::taps ? 1 : joined) * rows * kWidth + kLanes),
         mixing_size(rows * rank * kWidth),
         mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0) {
     if (rank > 0) pack_mixing(inputs.mixing);
   }
 
-  // Floats of one panel of one class's filter: [runs][joined taps][rows][kWidth], runs `run_pitch` apart (padded, so
-  // that the taps of a row do not all fall into one set of the cache).
+  // Floats of one panel of one class's filter: [runs][joined taps][rows][kWidth], or [..][rows][kWidth] of taps;
+  // runs `run_pitch` apart (padded, so that the taps of a row do not all fall into one set of the cache).
   int64_t panel_size() const { return g.taps / joined * run_pitch; }
 
   // Where a tap begins in a panel.
-  int64_t tap_start(int64_t tap) const { return tap / joined * run_pitch + tap % joined * rows * kWidth; }
+  int64_t tap_start(int64_t tap) const { return tap / joined * run_pitch + tap % joined * tap_pitch; }
 
   // Packed mixing of a panel (and of a tap, where each has its own): [rows][rank][kWidth]
   const float* packed_mixing(int64_t panel, int64_t tap) const {
@@ -44,7 +53,7 @@ class Filters {
   // Where the weights of a panel begin within one [out_channels, in_channels / groups] matrix.
   int64_t origin(const Panel& panel) const {
     const int64_t out = panel.group * g.group_out + (lanes == Lanes::output ? panel.first : 0);
-    return out * g.group_in + (lanes == Lanes::input ? panel.first : 0);
+    return out * g.group_in + (lanes == Lanes::output ? 0 : panel.first);
   }
 
   int64_t matrix() const { return g.p.out_channels * g.group_in; }
@@ -54,7 +63,10 @@ class Filters {
     if (rank == 0) {
       const float* from = basis + c * g.taps * matrix() + origin(panels[panel]);
       for (int64_t t = 0; t < g.taps; ++t)
-        pack(to + tap_start(t), from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
+        if (lanes == Lanes::taps)
+          copy_tap(to + tap_start(t), from + t * matrix());
+        else
+          pack(to + tap_start(t), from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
     } else if (mixings > 1) {
       for (int64_t t = 0; t < g.taps; ++t) contract(to, c, t, 1, panel);
     } else {
@@ -78,9 +90,17 @@ class Filters {
       for (int64_t k = 0; k < rows; ++k) {
         Tile<Rows, Vecs> acc;
         dot_tile(acc, row, 0, 1, 0, rank, packed + k * rank * kWidth, 0);
-        acc.for_each([&](int i, int v, Vec value) { store(tap[i] + k * kWidth + v * kLanes, value); });
+        acc.for_each([&](int i, int v, Vec value) {
+          store_lanes(tap[i] + k * kWidth + v * kLanes, value, lanes == Lanes::taps ? g.group_in : kLanes);
+        });
       }
     });
+  }
+
+  // The lanes of one of several taps.
+  void copy_tap(float* to, const float* from) const {
+    for (int64_t row = 0; row < rows; ++row, to += kWidth, from += g.group_in)
+      for (int64_t lane = 0; lane < g.group_in; ++lane) to[lane] = from[lane];
   }
 
   void pack_mixing(const float* from) {
@@ -100,7 +120,7 @@ class Filters {
   const PanelSet panels;
   const int64_t rows;             // channels of a group that are not lanes
   const Lanes lanes;
-  const int64_t joined, run_pitch, mixing_size;
+  const int64_t joined, tap_pitch, run_pitch, mixing_size;
 
  private:
   Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth]

@@ -1,5 +1,5 @@
 // Algorithm "filters" with many of them, gradient of x: every tap of every class scatters grad_y . filter onto the
-// input pixels, one tap after the other.
+// input pixels, one tap after the other or, where input channels are few, all taps of a window or of a filter at once.
 #pragma once
 #include "apply.h"
 
@@ -20,14 +20,15 @@ struct Territories {
   int64_t images, panels, image_parts, panel_parts, bands, length;
   int axis;   // the banded one
 
-  Territories(const Geometry& g, int64_t panels_) : images(g.p.batch), panels(panels_) {
+  // Windows, which lie along the last axis, are not cut.
+  Territories(const Geometry& g, int64_t panels_, Lanes lanes) : images(g.p.batch), panels(panels_) {
     const int64_t threads = g.p.threads, rows_per_class = images * g.out_pixels / most(1, g.classes);
     const bool filters_are_cheap = rows_per_class >= 4 * threads * most(1, g.p.rank);
     image_parts = filters_are_cheap ? least(images, threads) : 1;
     panel_parts = image_parts >= threads ? 1 : least(panels, 4 * threads);
     if (image_parts * panel_parts < threads) image_parts = least(images, ceil_div(threads, panel_parts));
     axis = g.p.in[0] > g.p.in[1] ? 0 : 1;
-    if (g.p.in[2] > g.p.in[axis]) axis = 2;
+    if (g.p.in[2] > g.p.in[axis] && lanes != Lanes::taps) axis = 2;
     length = g.p.in[axis];
     bands = least(length, ceil_div(threads, most(1, image_parts * panel_parts)));
   }
@@ -40,10 +41,16 @@ struct Territories {
   }
 };
 
-// Pairs of an output pixel and the input pixel under one of its taps, one after the other.
+// Pairs of an output pixel and the input pixel under one of its taps (or the first one of a window), one after the other.
 struct Pairs {
   const float** from;  // [block_rows]: the output pixel in grad_y
-  float** to;          // [block_rows]: the input pixel in grad_x
+  float** to;          // [block_rows] for each window: the input pixel in grad_x
+};
+
+// A window that is not one piece of memory: it is summed apart, and then added pixel by pixel.
+struct BrokenWindow {
+  int64_t image, output;
+  int32_t place;
 };
 
 // grad_x[to[i], lanes of the panel] += filter . grad_y[from[i]], in order: pixels of one block may share a source
@@ -68,8 +75,11 @@ CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const fl
 class InputGradient {
  public:
   InputGradient(const Geometry& geometry, const Windows& windows_, const ContconvInputs& inputs, float* grad_x_)
-      : g(geometry), windows(windows_), in(inputs), grad_x(grad_x_), f(g, inputs, Lanes::input), cache(f),
-        territories(g, f.panels.count()), sources(g.p.threads, g.block_rows), targets(g.p.threads, g.block_rows) {}
+      : g(geometry), windows(windows_), in(inputs), grad_x(grad_x_),
+        windows_at_once(taps_in_lanes(g) > 1 && g.p.in[0] * g.p.in[1] > 1 ? taps_in_lanes(g) / g.joined : 0),
+        f(g, inputs, windows_at_once > 0 ? Lanes::taps : Lanes::input), cache(f), territories(g, f.panels.count(), f.lanes),
+        sources(g.p.threads, g.block_rows), targets(g.p.threads, most(1, windows_at_once) * g.block_rows),
+        broken(g.p.threads, windows_at_once * g.block_rows), sums(g.p.threads, (1 + windows_at_once * g.block_rows) * kWidth) {}
 
   void run() const {
     const int64_t count = g.p.batch * g.in_pixels, channels = g.p.in_channels;
@@ -99,6 +109,10 @@ class InputGradient {
     const Blocks blocks(g, c, mine.image0, mine.image1);
     for (int64_t b = 0; b < blocks.count(); ++b) {
       const Places places = windows.of(c, blocks[b].pixel0);
+      if (windows_at_once > 0) {
+        for (int64_t r = 0; r < g.runs; r += windows_at_once) scatter_windows(mine, blocks[b], places, r, filter, pairs);
+        continue;
+      }
       for (int64_t t = 0; t < g.taps; ++t) {
         const int64_t count = pairs_of_tap(mine, blocks[b], places, t, pairs);
         for (int64_t j = panel0; j < panel1; ++j)
@@ -125,6 +139,55 @@ class InputGradient {
     return count;
   }
 
+  // Windows r .. r + windows_at_once - 1 of all pixels of a block.
+  void scatter_windows(const Territory& mine, const Block& block, const Places& places, int64_t r, const float* filter,
+                       const Pairs& pairs) const {
+    const int me = omp_get_thread_num();
+    const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels * g.p.out_channels;
+    float* nowhere = sums.of(me);   // for windows that are padding, or others'
+    BrokenWindow* apart = broken.of(me);
+    int64_t count = 0, broken_count = 0;
+    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q)
+      for (int64_t n = block.image0; n < block.image1; ++n) {
+        bool is_seen = false;
+        for (int64_t w = 0; w < windows_at_once; ++w) {
+          const int32_t place = places.in[q * g.runs + r + w];
+          float*& to = pairs.to[w * g.block_rows + count];
+          to = nowhere;
+          if (place == kPadding || !owns(mine, place >= 0 ? place : row_of_broken(place))) continue;
+          is_seen = true;
+          if (place >= 0) {
+            to = grad_x + n * in_step + place * g.p.in_channels;
+          } else {
+            apart[broken_count] = {n, places.out[q], place};
+            to = nowhere + ++broken_count * kWidth;
+            fill_zero(to, g.window);
+          }
+        }
+        if (is_seen) pairs.from[count++] = in.grad_y + n * out_step + places.out[q] * g.p.out_channels;
+      }
+    scatter_taps(filter + r / windows_at_once * f.run_pitch, count, pairs);
+    for (int64_t i = 0; i < broken_count; ++i) add_window(apart[i], nowhere + (1 + i) * kWidth);
+  }
+
+  CONTCONV_APART void scatter_taps(const float* filter, int64_t count, const Pairs& pairs) const {
+    const int64_t parts = windows_at_once, window = g.window, depth = g.group_out, pitch = g.block_rows;
+    for_each_tile(count, ceil_div(parts * window, kLanes), [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      dot_tile(acc, pairs.from + first, 0, 1, 0, depth, filter, 0);
+      add_lanes(acc, parts, window, [&](int i, int64_t part) { return pairs.to[part * pitch + first + i]; });
+    });
+  }
+
+  void add_window(const BrokenWindow& window, const float* sum) const {
+    for (int64_t k = 0; k < g.joined; ++k) {
+      const int64_t pixel = windows.pixel(window.output, window.place, k);
+      if (pixel < 0) continue;
+      float* to = grad_x + (window.image * g.in_pixels + pixel) * g.p.in_channels;
+      for (int64_t lane = 0; lane < g.group_in; ++lane) to[lane] += sum[k * g.group_in + lane];
+    }
+  }
+
   bool owns(const Territory& mine, int64_t pixel) const {
     if (territories.bands == 1) return true;
     const int64_t index = territories.axis == 0 ? pixel / (g.p.in[1] * g.p.in[2])
@@ -136,11 +199,14 @@ class InputGradient {
   const Windows& windows;
   const ContconvInputs& in;
   float* grad_x;
+  const int64_t windows_at_once;            // whose taps are lanes; 0: the lanes are the channels of one tap
   const Filters f;
   const FilterCache cache;
   const Territories territories;
   const PerThread<const float*> sources;
   const PerThread<float*> targets;
+  const PerThread<BrokenWindow> broken;
+  const PerThread<float> sums;              // of broken windows, kWidth apart, and a place for what nobody needs
 };
 
 }  // namespace

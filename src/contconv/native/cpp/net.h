@@ -10,7 +10,6 @@
 namespace contconv {
 namespace {
 
-inline int64_t whole_vectors(int64_t count) { return ceil_div(count, kLanes) * kLanes; }
 inline int64_t whole_strips(int64_t count) { return ceil_div(count, kWidth) * kWidth; }
 
 // One layer, packed for both ways through it.

@@ -65,6 +65,20 @@ inline void add_parts(float* to, const float* parts, int64_t size, int64_t count
   }
 }
 
+// to(i, part)[k] += lane part * length + k of row i of a tile, for all parts and k < length, one row after the other
+template <int Rows, int Vecs, class To>
+CONTCONV_INLINE void add_lanes(Tile<Rows, Vecs>& tile, int64_t parts, int64_t length, To&& to) {
+  alignas(kLine) float lanes[Rows * kWidth];
+  tile.for_each([&](int i, int v, Vec value) { store(lanes + i * kWidth + v * kLanes, value); });
+  for (int i = 0; i < Rows; ++i)
+    for (int64_t part = 0; part < parts; ++part) {
+      const float* from = lanes + i * kWidth + part * length;
+      float* target = to(i, part);
+      for (int64_t k = 0; k < length; k += kLanes)
+        store_lanes(target + k, load_lanes(target + k, length - k) + load_lanes(from + k, length - k), length - k);
+    }
+}
+
 // Calls body(first, Constant<rows>, Constant<vecs>) for the register tiles that cover `count` rows of a panel.
 template <class Body>
 inline void for_each_tile(int64_t count, int64_t vecs, Body&& body) {

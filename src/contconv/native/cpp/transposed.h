@@ -103,10 +103,14 @@ class Transposed {
     }
   }
 
-  // Slots that nothing is sent through cost as much as others. A sum in registers is worth a few of them.
+  // Slots that nothing is sent through cost as much as others, and so do lanes without a channel; scattering has the
+  // elements of a window along the lanes. A sum in registers is worth a few of them.
   bool pays() const {
     const Geometry turned(problem);
-    return filters_are_few(turned) && 8 * turned.work <= 9 * g.work;
+    const int64_t gathered = turned.work / g.group_in * whole_vectors(g.group_in);
+    const int64_t in_a_strip = g.p.groups == 1 && g.taps * g.group_in <= kWidth ? g.taps * g.group_in : g.window;
+    const int64_t scattered = g.work / in_a_strip * whole_vectors(in_a_strip);
+    return filters_are_few(turned) && 8 * gathered <= 9 * scattered;
   }
 
   // grad_x from grad_y and the filters

@@ -134,6 +134,7 @@ CONTCONV_INLINE void transpose_four(const float* from, int64_t from_step, float*
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t whole_vectors(int64_t lanes) { return ceil_div(lanes, kLanes) * kLanes; }
 
 }  // namespace
 }  // namespace contconv
