@@ -41,11 +41,11 @@ def resident() -> int:
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """The most that the process grew beyond its size before the call, sampled about every half millisecond; short calls
-    are repeated, or the samples might miss them."""
+    """The most that the process grew beyond its size before a call, sampled about every half millisecond; short calls
+    are repeated, each from the same start, or the samples might miss them."""
     call()
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # give back what the allocator keeps, or a later call would seem to need nothing
+    trim()
     before, peak, done = resident(), 0, threading.Event()
 
     def sample() -> None:
@@ -60,11 +60,17 @@ def peak_bytes(call: Callable[[], object]) -> int:
     try:
         call()
         while time.perf_counter() - start < 0.05:
+            trim()
             call()
     finally:
         done.set()
         watcher.join()
     return max(0, peak - before)
+
+
+def trim() -> None:
+    """Give back what the allocator keeps, or a later call would seem to need nothing (or what an earlier one left)."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def relative_error(got: Tensor, want: Tensor) -> float:

@@ -102,3 +102,12 @@ def test_everything_promised_can_be_imported_from_the_top():
     promised += " ContinuousConv1d ContinuousConv2d ContinuousConv3d ensemble"
     assert set(promised.split()) <= set(contconv.__all__)
     assert all(hasattr(contconv, name) for name in contconv.__all__)
+
+
+def test_other_rooms_are_there_when_they_are_asked_for():
+    script = (
+        "import sys, contconv; assert 'contconv.models' not in sys.modules; "
+        "assert contconv.models.pretrained and contconv.fitting.fit; "
+        "assert not hasattr(contconv, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

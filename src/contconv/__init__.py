@@ -1,5 +1,8 @@
 """Continuous convolution for PyTorch."""
 
+from importlib import import_module
+from types import ModuleType
+
 from contconv._version import __version__
 from contconv.conversion import conversion_report, convert, load_converted, save_converted
 from contconv.elastic import Plan, plan, scales
@@ -41,3 +44,12 @@ __all__ = [
     "save_converted",
     "scales",
 ]
+
+LATER = ("exporting", "fitting", "images", "models", "native", "plot")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Rooms that not everybody needs are imported when they are asked for."""
+    if name in LATER:
+        return import_module(f"contconv.{name}")
+    raise AttributeError(f"module 'contconv' has no attribute {name!r}")

@@ -129,14 +129,27 @@ def test_an_ensemble_must_gain_significantly_with_every_seed(evaluations):
 def test_the_cost_is_the_ratio_of_steps_that_were_timed_by_turns(evaluations):
     found = groups(evaluations)
     (ours, theirs), *_ = pairs(found)
-    steps = [Timed(theirs.label, False, 2.0), Timed(ours.label, False, 2.5), Timed(ours.label, True, 5.0)]
+    same = {"batch": 4, "precision": "32-true"}
+    base = Timed(theirs.label, False, 2.0, **same)
+    steps = [base, Timed(ours.label, False, 2.5, **same), Timed(ours.label, True, 5.0, **same)]
     plain, agreeing = claims.cost_claims(found, steps)
     assert (plain.values, plain.passed) == ((1.25,), True)
     assert (agreeing.values, agreeing.passed) == ((2.5,), False)
     assert "with agreement" in agreeing.name
-    assert claims.cost_claims(found, []) == []
     table, _ = tables.cost_tables(found, steps)
-    assert [row[1:] for row in table["rows"]] == [["2000 ms", "1.00"], ["2500 ms", "1.25"], ["5000 ms", "2.50"]]
+    times = [(row[1], row[-1]) for row in table["rows"]]
+    assert times == [("2000 ms", "1.00"), ("2500 ms", "1.25"), ("5000 ms", "2.50")]
+    assert table["head"][-1] == "an image, times ConvNet's"
+    assert claims.cost_claims(found, []) == []
+    for other in ({"batch": 2}, {"precision": "bf16-mixed"}):
+        assert claims.cost_claims(found, [base, Timed(ours.label, False, 2.5, **(same | other))]) == []
+
+
+def test_a_training_that_is_not_known_here_is_not_timed(evaluations, capsys):
+    config = evaluations[0]["config"]
+    strange = {**evaluations[0], "config": {**config, "recipe": {**config["recipe"], "cutout": 8}}}
+    assert of_groups(groups([strange]), rounds=1) == []
+    assert "cutout" in capsys.readouterr().out
 
 
 def test_steps_are_timed_as_networks_were_trained(evaluations):

@@ -102,12 +102,15 @@ def ensemble_claims(found: list[Group]) -> list[Claim]:
 
 
 def cost_claims(found: list[Group], steps: list[Timed]) -> list[Claim]:
-    """A step of CCNet not much longer than one of ConvNet."""
+    """A step of CCNet not much longer than one of ConvNet with as many images in the same precision."""
     claims = []
     for group, other in pairs(found):
-        theirs = [step.seconds for step in steps if step.label == other.label and not step.agreeing]
-        for step in (step for step in steps if step.label == group.label and theirs):
-            ratio = step.seconds / theirs[0]
+        for step in (step for step in steps if step.label == group.label):
+            like = (other.label, False, step.batch, step.precision)
+            theirs = [one for one in steps if (one.label, one.agreeing, one.batch, one.precision) == like]
+            if not theirs:
+                continue
+            ratio = step.seconds / theirs[0].seconds
             claims.append(
                 Claim(
                     f"cost: a step of {step.name}", "15 times an epoch of ConvNet",

@@ -36,10 +36,17 @@ def step_seconds(configs: dict[Name, Config], rounds: int) -> dict[Name, float]:
             runs[name] = Run(config, images, images, Path(folder) / str(number), fabric, Watching())
         for _ in range(1 + rounds):
             for name, run in runs.items():
-                start = time.perf_counter()
+                start = finished(run)
                 run.step()
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(finished(run) - start)
     return {name: median(took[1:]) for name, took in seconds.items()}
+
+
+def finished(run: Run) -> float:
+    """The time when the device has done what it was told to."""
+    if run.fabric.device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter()
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,9 @@ class Timed:
     label: str
     agreeing: bool
     seconds: float
+    batch: int
+    """Images."""
+    precision: str
 
     @property
     def name(self) -> str:
@@ -59,20 +69,29 @@ def of_groups(found: list[Group], rounds: int) -> list[Timed]:
     """Of those networks that say how they were trained: a step, and one with agreement where some were."""
     configs: dict[tuple[str, bool], Config] = {}
     for group in found:
-        if "recipe" not in (group.first["config"] or {}):
-            continue
         config = config_of(group)
+        if config is None:
+            continue
         configs[group.label, False] = replace(config, recipe=replace(config.recipe, agreement=0.0))
         if config.recipe.agreement > 0:
             configs[group.label, True] = replace(config, recipe=replace(config.recipe, agreement_from=0.0))
-    return [Timed(*name, seconds) for name, seconds in step_seconds(configs, rounds).items()]
+    return [
+        Timed(*name, seconds, configs[name].recipe.images_in_a_step, configs[name].precision)
+        for name, seconds in step_seconds(configs, rounds).items()
+    ]
 
 
-def config_of(group: Group) -> Config:
-    """How a group was trained, but for where its weights began."""
-    written = completed_config(group.first["config"])
+def config_of(group: Group) -> Config | None:
+    """How a group was trained, but for where its weights began; None if nobody knows, or in no way known here."""
+    written = completed_config(group.first["config"] or {})
+    if "recipe" not in written:
+        return None
     known = {name: value for name, value in written.items() if name not in ("network", "recipe", "init")}
     recipe: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in written["recipe"].items()
     }
-    return Config(network=Network(**group.first["network"]), recipe=Recipe(**recipe), **known)
+    try:
+        return Config(network=Network(**group.first["network"]), recipe=Recipe(**recipe), **known)
+    except TypeError as error:
+        print(f"{group.label} is not timed: {group.first['source']} was trained in a way not known here ({error})")
+        return None

@@ -31,7 +31,7 @@ class Settings:
     """For ensembles: their numbers of sequences."""
     draws: int = 5
     """For ensembles: how often their sequences are drawn; 0 leaves ensembles out."""
-    ensemble_images: int = 5000
+    ensemble_images: int = 10000
     """For ensembles: so many test images."""
     batch: int = BATCH
     """Images at a time."""

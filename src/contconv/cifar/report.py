@@ -23,8 +23,7 @@ STATEMENTS = {
     "equivariance": equivariance.__doc__ or "",
     "ensembles": "One trained network, applied with several sequences of internal scales, is better than with one.\n\n"
     "The logits of k passes are averaged, each pass with a random sequence of seven scales whose product is 1/4.",
-    "cost": "An epoch of the continuous network takes little longer than one of the strided network.\n\nA step of "
-    "either is timed when the report is made, by turns, on random images.",
+    "cost": "An epoch of the continuous network takes little longer than one of the strided network.",
 }
 
 

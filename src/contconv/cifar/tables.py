@@ -6,6 +6,8 @@ from contconv.cifar.claims import ACCURACY, EQUIVARIANCE, accuracies, spoken
 from contconv.cifar.cost import Timed
 from contconv.cifar.groups import Group
 from contconv.cifar.statistics import mean
+from contconv.experiments.record import machine
+from contconv.experiments.report_words import spoken_machine
 
 Table = dict[str, Any]
 
@@ -105,23 +107,31 @@ def ensemble_table(found: list[Group]) -> list[Table]:
 
 def cost_tables(found: list[Group], steps: list[Timed]) -> list[Table]:
     """Steps that were timed by turns, and the epochs of networks whose course is known."""
-    base = next((step.seconds for step in steps if not step.agreeing and step.label in convnets(found)), None)
+    base = next((step for step in steps if not step.agreeing and step.label in convnets(found)), None)
     timed = [
-        [step.name, f"{1000 * step.seconds:.0f} ms", f"{step.seconds / base:.2f}" if base else "-"] for step in steps
-    ]
+        [
+            step.name, f"{1000 * step.seconds:.0f} ms", str(step.batch), step.precision,
+            f"{step.seconds / step.batch / (base.seconds / base.batch):.2f}" if base else "-",
+        ]
+        for step in steps
+    ]  # fmt: skip
     courses = [
         [name, f"{mean(seconds):.1f} s"]
         for group in found
         for name, agreeing in ((group.label, False), (f"{group.label}, with agreement", True))
         if (seconds := group.epoch_seconds(agreeing=agreeing))
     ]
-    by_turns = "The median step of training (augmentation, new scales, optimizers), networks by turns in one process."
+    by_turns = (
+        "The median step of training (augmentation, new scales, optimizers), networks by turns in one process, on "
+        f"{spoken_machine(machine())}."
+    )
     as_run = (
         "The median epoch of a run (mean over seeds), without tests and without pauses. Runs at other hours, on other "
         "machines or beside other work do not compare."
     )
+    of_base = f"an image, times {base.label}'s" if base else "times ConvNet's"
     tables: list[Table] = [
-        {"caption": by_turns, "head": ["network", "a step", "times ConvNet's"], "rows": timed},
+        {"caption": by_turns, "head": ["network", "a step", "images", "precision", of_base], "rows": timed},
         {"caption": as_run, "head": ["network", "an epoch, as it was run"], "rows": courses},
     ]
     return [table for table in tables if table["rows"]]

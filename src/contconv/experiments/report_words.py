@@ -14,10 +14,13 @@ def summary(found: list[Record]) -> str:
 
 def circumstances(record: Record) -> str:
     """Versions and machine in one line."""
-    machine = record["machine"]
     made_with = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    return f"{made_with}; {spoken_machine(record['machine'])}"
+
+
+def spoken_machine(machine: dict[str, Any]) -> str:
     power = f"{counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')}"
-    return f"{made_with}; {machine['processor']}, {power}"
+    return f"{machine['processor']}, {power}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -23,6 +23,7 @@ from contconv.strategies.products import Desk, applied
 from contconv.transforms import unobserved
 
 PIECE_BYTES = 8 * 2**20  # of what is seen, so that it stays in the cache and its memory is used again and again
+KEPT_ENTRIES = 2**19  # of an index that is kept from call to call
 FILTER_BYTES = 2 * 2**20  # of the filters of several rows, so that they stay in the cache, too
 
 
@@ -168,7 +169,8 @@ def add_windows(seen: Tensor, to: Tensor, one: Class, images: slice, problem: Pr
     *leading, last = one.blocks
     taps = [block.axis.taps for block in leading]
     rows = seen.shape[0] * seen.shape[1] // (last.count * problem.groups)
-    own = _landing(last, problem.groups, rows, math.prod(taps), seen.device)
+    small = seen.numel() // (problem.in_channels // problem.groups) <= KEPT_ENTRIES
+    own = (_landing if small else _landing.__wrapped__)(last, problem.groups, rows, math.prod(taps), seen.device)
     sums = F.embedding_bag(own.where, seen.view(-1, problem.in_channels // problem.groups), own.begin, mode="sum")
     shape = [size for block in leading for size in (block.steps, block.phases)]
     sums = sums.view(-1, *shape, *taps, own.width, to.shape[-1])
@@ -197,19 +199,19 @@ class Landing:
     width: int  # of the seen pixels, how many may have some
 
 
-@lru_cache(maxsize=16)  # large, but equal for all pieces of a problem, or nearly so
+@lru_cache(maxsize=32)  # equal for all pieces of a problem, or nearly so
 def _landing(block: Block, groups: int, rows: int, lines: int, device: torch.device) -> Landing:
     with unobserved():
         taps = block.axis.taps
         pixel = _columns(block, torch.device("cpu"))[:, None] + torch.arange(taps)  # [J, taps]
         seen = (pixel[:, None] * groups + torch.arange(groups)[:, None]).flatten()  # [J, g, taps]
         order, count = seen.argsort(stable=True), seen.bincount()
-        line = torch.arange(rows * lines)[:, None]
+        order, count = order.int(), count.int()
+        line = torch.arange(rows * lines, dtype=torch.int32)[:, None]
         row = line // lines * (block.count * groups * lines) + line % lines
         where = (row + order // taps * lines) * taps + order % taps
-        begin = line * len(order) + count.cumsum(0) - count
-        where, begin = (t.flatten().to(device, torch.int32) for t in (where, begin))
-        return Landing(where, begin, width=int(pixel.max()) + 1)
+        begin = line * len(order) + (count.cumsum(0, dtype=torch.int32) - count)
+        return Landing(where.flatten().to(device), begin.flatten().to(device), width=int(pixel.max()) + 1)
 
 
 def convolved(
