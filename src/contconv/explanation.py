@@ -64,6 +64,10 @@ def explain(
     >>> contconv.explain(layer, (1, 3, 64, 64), scale=1 / 2).strategy
     'conv'
     """
+    if not isinstance(layer, ContinuousConv):
+        raise TypeError(f"layer must be a ContinuousConv1d, 2d or 3d, got {type(layer).__name__}")
+    if not isinstance(x_or_shape, (Tensor, tuple, list)):
+        raise TypeError(f"x_or_shape must be a tensor or its shape [N, C, *in], got {x_or_shape!r}")
     mixing = layer.kernel.mixing
     if isinstance(x_or_shape, Tensor):
         shape, dtype, device = x_or_shape.shape, computing_dtype(x_or_shape), x_or_shape.device

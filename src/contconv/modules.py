@@ -25,6 +25,13 @@ from contconv.size import (
 )
 from contconv.strategies import check_name
 
+INSTEAD = {
+    "stride": "give scale=1/2 for a stride of 2, to the layer or to a call",
+    "padding": "none is needed, the grid has its own; padding_mode says what lies beyond the border",
+    "dilation": "give scale=, or a larger kernel_size",
+    "output_padding": "give size= to a call for an exact output size",
+}
+
 
 class ContinuousConv(Resizing):
     """A convolution whose filter is a continuous function, and which therefore resizes by any factor.
@@ -61,10 +68,19 @@ class ContinuousConv(Resizing):
         memory_limit: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **others: object,
     ) -> None:
         super().__init__()
+        for name in others:
+            advice = INSTEAD.get(name, "its options are those of help(contconv.ContinuousConv2d)")
+            raise TypeError(f"{type(self).__name__} has no {name}: {advice}")
         check_channels(in_channels, out_channels, groups)
         check_name(strategy)
+        for name, value in (("bias", bias), ("antialias", antialias)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False, got {type(value).__name__}")
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a floating-point type, got {dtype}")
         if padding_mode not in PADDING_MODES:
             raise ValueError(f"padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}")
         self.in_channels = in_channels
