@@ -25,7 +25,7 @@ def _forward_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         grads = _backward(
             x, grad_y, *tables, weights, mixing, ctx.groups, ctx.algorithm, need_x, need_weights, need_mixing
         )
-    bias = grad_y.sum((0, 1, 2, 3)) if ctx.has_bias and need_bias else None
+    bias = _over_pixels(grad_y) if ctx.has_bias and need_bias else None
     return (
         grads[0] if need_x else None,
         *(None, None, None),
@@ -34,6 +34,12 @@ def _forward_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         bias,
         *(None, None),
     )
+
+
+def _over_pixels(grad_y: Tensor) -> Tensor:
+    """[N, D, H, W, C] -> [C]: sums of whole rows first, which fill vectors whatever the number of channels."""
+    batch, depth, height, width, channels = grad_y.shape
+    return grad_y.reshape(batch * depth * height, width * channels).sum(0).reshape(width, channels).sum(0)
 
 
 def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
