@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from contconv.cifar.data import FILES, Images, read
-from contconv.cifar.fabrics import Devices, launched
+from contconv.cifar.fabrics import Devices, launched, leave
 from contconv.cifar.recipe import Config, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.networks import Network
@@ -64,3 +64,4 @@ if __name__ == "__main__":
     out, processes, epochs, *more = sys.argv[1:]
     changes = {name: float(value) for name, value in (one.split("=") for one in more)}
     run(Path(out), epochs=int(epochs), processes=int(processes), **changes)
+    leave()

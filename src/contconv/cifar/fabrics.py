@@ -1,10 +1,13 @@
 """Lightning Fabric, set up for a run: devices, precision, processes."""
 
+import gc
 import logging
 import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from torch import distributed
 
 if TYPE_CHECKING:
     import safetensors.torch  # noqa: F401 - needed for the first checkpoint; if it is missing, say so now
@@ -47,6 +50,14 @@ def launched(where: Devices, precision: str) -> "Fabric":
         )
     fabric.launch()
     return fabric
+
+
+def leave() -> None:
+    """End what the processes have in common, when nothing of the run is needed any more: a thread of gloo that lets go
+    of a tensor while the interpreter ends aborts the process."""
+    if distributed.is_available() and distributed.is_initialized():
+        gc.collect()  # whoever still has the group keeps its threads alive
+        distributed.destroy_process_group()
 
 
 def check_torchrun(processes: int) -> None:

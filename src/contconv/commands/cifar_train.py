@@ -11,7 +11,7 @@ from contconv.cifar import folder
 from contconv.cifar.data import read
 from contconv.cifar.diffusion import diffusing
 from contconv.cifar.download import download
-from contconv.cifar.fabrics import Devices, launched
+from contconv.cifar.fabrics import Devices, launched, leave
 from contconv.cifar.recipe import Config, RecipeName, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.architecture import PaddingMode
@@ -120,6 +120,7 @@ def obey(command: Train) -> int:
     images, test = read(command.data, "train"), read(command.data, "test")
     fabric = launched(command.devices, config.precision)
     result = train(config, images, test, command.out, fabric=fabric, watching=command.watching)
+    leave()
     if fabric.is_global_zero:
         print(f"test accuracy {result['test_accuracy']:.2%}; {command.out / folder.WEIGHTS}")
     return 0
