@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 from runs import CCNET, CONVNET, images, write_run
 
-from contconv.cifar import claims, evaluated, tables
+from contconv.cifar import claims, cost, evaluated, tables
 from contconv.cifar.cost import Timed, config_of, of_groups
 from contconv.cifar.evaluation import Settings
 from contconv.cifar.folder import CONFIG, check, write_config
@@ -143,6 +143,15 @@ def test_the_cost_is_the_ratio_of_steps_that_were_timed_by_turns(evaluations):
     assert claims.cost_claims(found, []) == []
     for other in ({"batch": 2}, {"precision": "bf16-mixed"}):
         assert claims.cost_claims(found, [base, Timed(ours.label, False, 2.5, **(same | other))]) == []
+
+
+def test_without_what_training_needs_nothing_is_timed(evaluations, capsys, monkeypatch):
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'lightning_fabric'", name="lightning_fabric")
+
+    monkeypatch.setattr(cost, "launched", missing)
+    assert of_groups(groups(evaluations), rounds=1) == []
+    assert "steps are not timed: lightning_fabric is not installed" in capsys.readouterr().out
 
 
 def test_a_training_that_is_not_known_here_is_not_timed(evaluations, capsys):

@@ -75,9 +75,14 @@ def of_groups(found: list[Group], rounds: int) -> list[Timed]:
         configs[group.label, False] = replace(config, recipe=replace(config.recipe, agreement=0.0))
         if config.recipe.agreement > 0:
             configs[group.label, True] = replace(config, recipe=replace(config.recipe, agreement_from=0.0))
+    try:
+        found_seconds = step_seconds(configs, rounds)
+    except ModuleNotFoundError as error:
+        print(f"steps are not timed: {error.name} is not installed (pip install 'contconv[train]')")
+        return []
     return [
         Timed(*name, seconds, configs[name].recipe.images_in_a_step, configs[name].precision)
-        for name, seconds in step_seconds(configs, rounds).items()
+        for name, seconds in found_seconds.items()
     ]
 
 
