@@ -8,7 +8,7 @@ that becomes, where M are the images and the steps.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -64,7 +64,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Class:
-    """A block of every axis; of all blocks but one the phases, or of all that follow the steps, are one."""
+    """A block of every axis. After a block of several phases all others have one step, so that a view can have all
+    steps before all phases."""
 
     blocks: tuple[Block, ...]
 
@@ -77,6 +78,11 @@ class Class:
     def filters(self) -> int:
         """How many."""
         return math.prod(block.phases for block in self.blocks)
+
+    @property
+    def leading_shape(self) -> list[int]:
+        """Steps and phases of all axes but the last."""
+        return [size for block in self.blocks[:-1] for size in (block.steps, block.phases)]
 
     def pieces(self, problem: Problem) -> Iterator[slice]:
         """Images that are computed at once."""
@@ -147,8 +153,7 @@ def windows(pixels: Tensor, one: Class, images: slice, problem: Problem, desk: D
     along, *strides, column, _ = part.stride()
     taps = [block.axis.taps for block in leading]
     wide = last.axis.taps * problem.in_channels
-    shape = [size for block in leading for size in (block.steps, block.phases)]
-    seen = desk.sheet("windows", len(part), *shape, last.count, *taps, wide)
+    seen = desk.sheet("windows", len(part), *one.leading_shape, last.count, *taps, wide)
     where = _columns(last, pixels.device)
     for numbers in product(*(range(block.phases) for block in leading)):
         # The taps of a line lie side by side, so that a window is one run of memory for each line, whatever its column.
@@ -157,8 +162,7 @@ def windows(pixels: Tensor, one: Class, images: slice, problem: Problem, desk: D
             (along, *(b.step * s for b, s in zip(leading, strides, strict=True)), column, *strides, 1),
             part.storage_offset() + sum(b.first(n) * s for b, n, s in zip(leading, numbers, strides, strict=True)),
         )
-        index = [index for number in numbers for index in (slice(None), number)]
-        torch.index_select(overlapping, 1 + len(leading), where, out=seen[(slice(None), *index)])
+        torch.index_select(overlapping, 1 + len(leading), where, out=seen[_of_phases(numbers)])
     if groups > 1:
         seen = seen.reshape(-1, one.filters, problem.taps, groups, problem.in_channels // groups).transpose(2, 3)
     return seen.reshape(-1, one.filters * groups, problem.taps * problem.in_channels // groups)
@@ -172,14 +176,18 @@ def add_windows(seen: Tensor, to: Tensor, one: Class, images: slice, problem: Pr
     small = seen.numel() // (problem.in_channels // problem.groups) <= KEPT_ENTRIES
     own = (_landing if small else _landing.__wrapped__)(last, problem.groups, rows, math.prod(taps), seen.device)
     sums = F.embedding_bag(own.where, seen.view(-1, problem.in_channels // problem.groups), own.begin, mode="sum")
-    shape = [size for block in leading for size in (block.steps, block.phases)]
-    sums = sums.view(-1, *shape, *taps, own.width, to.shape[-1])
+    sums = sums.view(-1, *one.leading_shape, *taps, own.width, to.shape[-1])
     whole, part = slice(None), to[images]
     for numbers in product(*(range(block.phases) for block in leading)):
-        of_phase = sums[(whole, *(index for number in numbers for index in (whole, number)))]
+        of_phase = sums[_of_phases(numbers)]
         for tap in product(*map(range, taps)):
             reads = (whole, *(b.seen(n, t) for b, n, t in zip(leading, numbers, tap, strict=True)))
             part[(*reads, slice(own.width))].add_(of_phase[(whole,) * (1 + len(tap)) + tap])
+
+
+def _of_phases(numbers: tuple[int, ...]) -> tuple[int | slice, ...]:
+    """Of [images, *(steps, phases), ...] along the leading axes, all images and steps of one phase of each."""
+    return (slice(None), *(index for number in numbers for index in (slice(None), number)))
 
 
 @lru_cache(maxsize=4096)
@@ -238,10 +246,8 @@ def filters(weights: Tensor, problem: Problem) -> Tensor:
 def over_phases(own: Tensor, one: Class, problem: Problem) -> Tensor:
     """The transpose of `filters`: [B*g, T*Ci, Co] -> [*phases, *taps, g, Ci, Co]."""
     axes = len(one.blocks)
-    phases: Sequence[int] = [block.phases for block in one.blocks]
-    taps = [block.axis.taps for block in one.blocks]
-    parts = own.view(*phases, problem.groups, *taps, -1, own.shape[-1])
-    return parts.movedim(axes, 2 * axes)
+    phases, taps = zip(*((block.phases, block.axis.taps) for block in one.blocks), strict=True)
+    return own.view(*phases, problem.groups, *taps, -1, own.shape[-1]).movedim(axes, 2 * axes)
 
 
 def matrices(y: Tensor, one: Class, images: slice, problem: Problem) -> Tensor:

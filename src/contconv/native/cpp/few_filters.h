@@ -23,7 +23,7 @@ class FewFilters {
  public:
   FewFilters(const Geometry& geometry, const float* weights_)
       : g(geometry), weights(weights_), panels(g.group_out, g.p.groups),
-        windows_at_once(g.p.groups == 1 && g.taps * g.group_in <= kWidth ? g.runs : 1),
+        windows_at_once(most(1, windows_in_lanes(g))),
         strips(windows_at_once * g.window, g.p.groups) {}
 
   // Element (tap, output channel, input channel) of a class's filter.

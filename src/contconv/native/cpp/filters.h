@@ -11,19 +11,13 @@ namespace {
 // are the rows, which the register tile reduces over.
 enum class Lanes { output, input, taps };
 
-// How many taps have room in the lanes of a panel: those of a filter, of one of its windows, or none but one.
-inline int64_t taps_in_lanes(const Geometry& g) {
-  if (g.p.groups > 1 || g.window > kWidth) return 1;
-  return g.taps * g.group_in <= kWidth ? g.taps : g.joined;
-}
-
 class Filters {
  public:
   Filters(const Geometry& geometry, const ContconvInputs& inputs, Lanes lanes_)
       : g(geometry), basis(inputs.weights), rank(geometry.p.rank), mixings(geometry.p.per_tap ? geometry.taps : 1),
         panels(lanes_ == Lanes::output ? g.group_out : g.group_in, g.p.groups),
         rows(lanes_ == Lanes::output ? g.group_in : g.group_out), lanes(lanes_),
-        joined(lanes_ == Lanes::output ? g.joined : lanes_ == Lanes::taps ? taps_in_lanes(g) : 1),
+        joined(lanes_ == Lanes::output ? g.joined : lanes_ == Lanes::taps ? windows_in_lanes(g) * g.joined : 1),
         tap_pitch(lanes_ == Lanes::taps ? g.group_in : rows * kWidth),
         run_pitch((lanes_ == Lanes::taps ? 1 : joined) * rows * kWidth + kLanes),
         mixing_size(rows * rank * kWidth),

@@ -76,7 +76,7 @@ class InputGradient {
  public:
   InputGradient(const Geometry& geometry, const Windows& windows_, const ContconvInputs& inputs, float* grad_x_)
       : g(geometry), windows(windows_), in(inputs), grad_x(grad_x_),
-        windows_at_once(taps_in_lanes(g) > 1 && g.p.in[0] * g.p.in[1] > 1 ? taps_in_lanes(g) / g.joined : 0),
+        windows_at_once(g.joined * windows_in_lanes(g) > 1 && g.p.in[0] * g.p.in[1] > 1 ? windows_in_lanes(g) : 0),
         f(g, inputs, windows_at_once > 0 ? Lanes::taps : Lanes::input), cache(f), territories(g, f.panels.count(), f.lanes),
         sources(g.p.threads, g.block_rows), targets(g.p.threads, most(1, windows_at_once) * g.block_rows),
         broken(g.p.threads, windows_at_once * g.block_rows), sums(g.p.threads, (1 + windows_at_once * g.block_rows) * kWidth) {}

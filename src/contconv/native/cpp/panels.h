@@ -25,6 +25,12 @@ struct PanelSet {
   }
 };
 
+// How many windows of a filter have room side by side in the lanes of a panel: all of them, one or none.
+inline int64_t windows_in_lanes(const Geometry& g) {
+  if (g.p.groups > 1 || g.window > kWidth) return 0;
+  return g.taps * g.group_in <= kWidth ? g.runs : 1;
+}
+
 // Element (i, j, lane) of a strip lies at source[i * outer_step + j * inner_step + lane * lane_step].
 struct Strides {
   int64_t outer, outer_step, inner, inner_step, lane_step;

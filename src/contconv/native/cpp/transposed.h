@@ -108,7 +108,7 @@ class Transposed {
   bool pays() const {
     const Geometry turned(problem);
     const int64_t gathered = turned.work / g.group_in * whole_vectors(g.group_in);
-    const int64_t in_a_strip = g.p.groups == 1 && g.taps * g.group_in <= kWidth ? g.taps * g.group_in : g.window;
+    const int64_t in_a_strip = most(1, windows_in_lanes(g)) * g.window;
     const int64_t scattered = g.work / in_a_strip * whole_vectors(in_a_strip);
     return filters_are_few(turned) && 8 * gathered <= 9 * scattered;
   }
