@@ -1,4 +1,4 @@
-"""Kernels on large plans: axes are sampled apart, and nothing large is kept."""
+"""Kernels on plans: axes are sampled apart where they can be, and nothing large is kept."""
 
 from fractions import Fraction
 
@@ -29,13 +29,12 @@ def plan(*sizes, in_size=40, antialias=False):
 @pytest.mark.parametrize("kernel", PRODUCTS.values(), ids=PRODUCTS)
 def test_axes_sampled_apart_are_the_basis_to_the_last_bit(kernel, sizes, antialias, monkeypatch):
     kernel, axes = kernel(sizes), plan(*sizes, in_size=24, antialias=antialias)
-    monkeypatch.setattr(sampling, "APART", 0)
     apart = sampling.sampled_basis(kernel, axes, CPU)
-    monkeypatch.setattr(sampling, "APART", float("inf"))
+    monkeypatch.setattr(sampling, "is_product", lambda kernel: False)
     assert torch.equal(apart, sampling.sampled_basis(kernel, axes, CPU))
 
 
-def test_large_plans_are_sampled_apart_unless_a_basis_was_overridden(monkeypatch):
+def test_axes_are_sampled_apart_unless_a_basis_was_overridden(monkeypatch):
     asked = []
 
     class Doubled(SplineKernel):

@@ -1,9 +1,10 @@
 """Kernels whose basis functions are products of one function along each axis: on a grid, axes can be sampled apart."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
+import torch
 from torch import Tensor
 
 from contconv.kernels.base import Kernel, LearnedKernel
@@ -22,6 +23,18 @@ class ProductKernel(LearnedKernel):
         if d.shape[-1] != len(self.kernel_size):
             raise ValueError(f"d must have {len(self.kernel_size)} displacements, one for each axis, got {d.shape[-1]}")
         return products([self.along(d[..., axis], axis) for axis in range(d.shape[-1])])
+
+
+def folded(eta: Callable[[Tensor], Tensor], u: Tensor, d: Tensor, size: int, step: int, last: float = 1.0) -> Tensor:
+    """eta(u) for u [..., R] at the displacements d [...], and the outermost of `size` neighbours take what lies beyond:
+    the first one eta(u + step) + last * eta(u + 2 step), the last one the same to its side.
+
+    eta: even. It is called once, for everything.
+    """
+    leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
+    shares = torch.stack([torch.ones_like(d), leftmost, leftmost * last, rightmost, rightmost * last], dim=-1)
+    values = eta(u[..., None] + u.new_tensor([0, step, 2 * step, -step, -2 * step]))  # [..., R, 5]
+    return (values * shares[..., None, :]).sum(-1)
 
 
 def products(along: Sequence[Tensor]) -> Tensor:

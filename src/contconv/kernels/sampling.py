@@ -14,7 +14,6 @@ from contconv.kernels.product import ProductKernel, is_product, products_on_grid
 from contconv.transforms import unobserved
 
 MOST_KEPT = 2**16  # displacements of a plan
-APART = 2**10  # from so many displacements on, axes are sampled apart where they can be
 
 
 def sampled_basis(kernel: Kernel, axes: Sequence[Axis], device: torch.device, *, once: bool = False) -> Tensor:
@@ -41,7 +40,7 @@ def _basis(kernel: Kernel, axes: tuple[Axis, ...], device: torch.device) -> Tens
         basis = kernel.basis(_window_displacements(axes, dtype, device))
         basis = basis.reshape(*basis.shape[:-1], *(1 for _ in axes), -1)  # [*phases, *1, R]
         basis = basis.expand(*(axis.phases for axis in axes), *(axis.taps for axis in axes), -1)
-    elif is_product(kernel) and _places(axes) >= APART:
+    elif is_product(kernel):
         basis = products_on_grid([_along(kernel, axes, number, dtype, device) for number in range(len(axes))])
     else:
         basis = kernel.basis(_displacements(axes, dtype, device))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.kernels.initial import initial_variance
-from contconv.kernels.product import ProductKernel
+from contconv.kernels.product import ProductKernel, folded
 from contconv.size import exact_size
 from contconv.transforms import unobserved
 
@@ -106,12 +106,8 @@ class SplineKernel(ProductKernel):
         size = self.kernel_size[axis]
         points = control_points_on(size, self.density, d.dtype, d.device)
         rest = (d[..., None] - points) * (self.density or 1)
-        basis = beta3(rest)
-        if self.fold:  # a basis function reaches two pixels, so at most two taps beyond the window
-            leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
-            basis = basis + leftmost[..., None] * (beta3(rest + 1) + beta3(rest + 2))
-            basis = basis + rightmost[..., None] * (beta3(rest - 1) + beta3(rest - 2))
-        return basis
+        # A basis function reaches two pixels, so at most two neighbours beyond the window.
+        return folded(beta3, rest, d, size, 1) if self.fold else beta3(rest)
 
     def extra_repr(self) -> str:
         text = super().extra_repr() + (", fold=True" if self.fold else "")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.kernels.initial import initial_variance
-from contconv.kernels.product import ProductKernel
+from contconv.kernels.product import ProductKernel, folded
 from contconv.size import Size, exact_sizes
 
 INTERPOLATIONS = ("spline", "nearest")
@@ -88,9 +88,8 @@ class TapKernel(ProductKernel):
         u = density * d[..., None] - place
         if self.interpolation == "nearest":
             return ((u > -0.5) & (u <= 0.5)).to(d.dtype)
-        leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
-        basis = cardinal(u) + leftmost[..., None] * _beyond(u, density)
-        return basis + rightmost[..., None] * _beyond(-u, density)
+        # From 1 on, cardinal(u), cardinal(u + s), cardinal(u + 2s) ... is a geometric series.
+        return folded(cardinal, u, d, size, density, last=1 / (1 - POLE**density))
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, taps={self.taps}"
@@ -114,11 +113,6 @@ def cardinal(u: Tensor) -> Tensor:
     first = 1 + t.square() * (3 - 3 * root + (3 * root - 4) * t)
     later = t * (3 * root - 6 + t * (6 * root - 9 + (15 - 9 * root) * t))
     return torch.where(whole == 0, first, torch.pow(POLE, (whole - 1).clamp_min(0)) * later)
-
-
-def _beyond(u: Tensor, density: int) -> Tensor:
-    """cardinal(u + s) + cardinal(u + 2s) + ... for a density of s and u + s > 0: from 1 on the terms are geometric."""
-    return cardinal(u + density) + cardinal(u + 2 * density) / (1 - POLE**density)
 
 
 def dilation_of(kernel: nn.Module) -> tuple[int, ...] | None:
