@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from contconv.grid import PADDING_MODES, axis_plan, check_reach
-from contconv.kernels import Kernel, Traits, as_kernel, dilation_of, support, traits
+from contconv.kernels import Kernel, Traits, as_kernel, dilation_of, is_net, support, traits
 from contconv.layout import format_of
 from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
@@ -110,6 +110,7 @@ def planned(
     return pose(
         shape, scales, sizes, centers, support(kernel, len(in_size), kernel_size), traits(kernel), kernel.mixing.shape,
         dilation_of(kernel), padding_mode, bool(antialias), memory_limit, training, dtype, device, differentiated(),
+        is_net(kernel),
     )  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def _posed(
     shape: torch.Size, scales: tuple[Fraction, ...], sizes: tuple[int, ...], centers: tuple[Fraction, ...],
     kernel_size: tuple[int, ...], kind: Traits, mixing: torch.Size, dilation: tuple[int, ...] | None,
     padding_mode: str, antialias: bool, memory_limit: int | None, training: bool, dtype: torch.dtype,
-    device: torch.device, differentiated: bool,
+    device: torch.device, differentiated: bool, net: bool,
 ) -> Problem:  # fmt: skip
     """`planned`, once for every problem: a network poses the same ones again and again."""
     if antialias and kind.per_tap:
@@ -135,6 +136,7 @@ def _posed(
     return Problem(
         batch, channels, out_channels, groups_of(channels, out_channels, per_group), axes, padding_mode, functions,
         kind.per_tap, kind.normalize, kind.separable, dtype, device, training, memory_limit, dilation, differentiated,
+        net,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from contconv.kernels.base import Kernel, LearnedKernel, Traits, as_kernel, check_channels, support, traits
 from contconv.kernels.fixed import Cubic, FixedKernel, Gaussian, Lanczos, Linear
-from contconv.kernels.internal_net import InternalNet
+from contconv.kernels.internal_net import InternalNet, is_net
 from contconv.kernels.spline import SplineKernel
 from contconv.kernels.table import Table
 from contconv.kernels.taps import TapKernel, dilation_of
@@ -44,6 +44,7 @@ __all__ = [
     "as_kernel",
     "check_channels",
     "dilation_of",
+    "is_net",
     "support",
     "traits",
 ]

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
-from contconv.kernels.base import LearnedKernel
+from contconv.kernels.base import Kernel, LearnedKernel
 from contconv.kernels.initial import initial_variance
 from contconv.native import nets
 from contconv.size import exact_sizes
@@ -78,9 +78,13 @@ class InternalNet(LearnedKernel):
 
     def basis(self, d: Tensor) -> Tensor:
         """[..., D] -> [..., R]. The last function is the constant one."""
+        parameters = [parameter.to(d.dtype) for parameter in self.net_parameters()]
+        return nets.units(d.reshape(-1, d.shape[-1]), parameters, SLOPE).reshape(*d.shape[:-1], -1)
+
+    def net_parameters(self) -> list[Tensor]:
+        """Weight and bias of each hidden layer in turn."""
         linear = cast(Sequence[nn.Linear], self.layers)
-        layers = [(layer.weight.to(d.dtype), layer.bias.to(d.dtype)) for layer in linear]
-        return nets.units(d.reshape(-1, d.shape[-1]), layers, SLOPE).reshape(*d.shape[:-1], -1)
+        return [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
 
     def forward(self, d: Tensor) -> Tensor:
         if not self.per_tap:
@@ -95,6 +99,13 @@ class InternalNet(LearnedKernel):
         if self.hidden != (16, 16):
             text += f", hidden={self.hidden}"
         return text
+
+
+def is_net(kernel: Kernel) -> TypeGuard[InternalNet]:
+    """Whether the basis is what the hidden layers say, one for all taps; a subclass, or somebody's patch, may make it
+    another."""
+    own = isinstance(kernel, InternalNet) and getattr(kernel.basis, "__func__", None) is InternalNet.basis
+    return own and not kernel.per_tap
 
 
 def tap_and_rest(d: Tensor, kernel_size: Sequence[int] | int) -> tuple[Tensor, Tensor]:

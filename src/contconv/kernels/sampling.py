@@ -81,7 +81,7 @@ def _along(
     kernel: ProductKernel, axes: tuple[Axis, ...], number: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """The functions of one axis, in their place: [*phases, *taps, R_axis] with ones for the other axes."""
-    functions = kernel.along(_rounded_offset(axes[number], dtype, device), number)
+    functions = kernel.along(rounded_offset(axes[number], dtype, device), number)
     return _placed(functions, number, len(axes))
 
 
@@ -108,11 +108,11 @@ def _kept_if_small(make: Sampled) -> Sampled:
 def _displacements(axes: tuple[Axis, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[*phases, *taps, D]. Never write to it."""
     with unobserved():
-        return _outer([_rounded_offset(axis, dtype, device) for axis in axes], len(axes))
+        return _outer([rounded_offset(axis, dtype, device) for axis in axes], len(axes))
 
 
 @lru_cache(maxsize=1024)
-def _rounded_offset(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
+def rounded_offset(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[phases, taps] `axis.offset` in floats that stay on their side of the border between two taps.
 
     A tap's displacements are a half-open interval; rounding must not move one onto the open end, which is the next's.

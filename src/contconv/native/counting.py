@@ -6,9 +6,14 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 
+def counted() -> bool:
+    """Whether somebody may be looking on."""
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
+
+
 def count(macs: int) -> None:
     """Tell a flop counter, if one looks on, of multiply-adds that it would leave out."""
-    if not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack():
+    if counted():
         torch.ops.contconv.multiply_adds(macs)
 
 

@@ -56,10 +56,11 @@ def _work(x: Shape, tables: tuple[Shape, Shape, Shape], weights: Shape, mixing: 
     )
 
 
-def _forward_flops(
+def forward_flops(
     x: Shape, t0: Shape, t1: Shape, t2: Shape, weights: Shape, mixing: Shape | None, bias: Shape | None, groups: int,
     algorithm: int, **_: Any,
 ) -> int:  # fmt: skip
+    """Of `contconv::forward`, from the shapes of its arguments."""
     work = _work(x, (t0, t1, t2), weights, mixing)
     in_channels, out_channels = work.channels
     macs = (
@@ -70,10 +71,11 @@ def _forward_flops(
     return 2 * macs[algorithm]
 
 
-def _backward_flops(
+def backward_flops(
     x: Shape, grad_y: Shape, t0: Shape, t1: Shape, t2: Shape, weights: Shape, mixing: Shape | None, groups: int,
     algorithm: int, need_x: bool, need_weights: bool, need_mixing: bool, **_: Any,
 ) -> int:  # fmt: skip
+    """Of `contconv::backward`, likewise."""
     work = _work(x, (t0, t1, t2), weights, mixing)
     if algorithm == 0:
         macs = need_x * (work.applied + work.formed)
@@ -88,7 +90,7 @@ def _baddbmm_flops(total: Shape, a: Shape, b: Shape, *_: Any, **__: Any) -> int:
     return bmm_flop(a, b)
 
 
-register_flop_formula(torch.ops.contconv.forward)(_forward_flops)
-register_flop_formula(torch.ops.contconv.backward)(_backward_flops)
+register_flop_formula(torch.ops.contconv.forward)(forward_flops)
+register_flop_formula(torch.ops.contconv.backward)(backward_flops)
 if torch.ops.aten.baddbmm_ not in flop_registry:  # torch has a formula for baddbmm, and none for doing it in place
     register_flop_formula(torch.ops.aten.baddbmm_)(_baddbmm_flops)

@@ -25,7 +25,7 @@ def _forward_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         grads = _backward(
             x, grad_y, *tables, weights, mixing, ctx.groups, ctx.algorithm, need_x, need_weights, need_mixing
         )
-    bias = _over_pixels(grad_y) if ctx.has_bias and need_bias else None
+    bias = over_pixels(grad_y) if ctx.has_bias and need_bias else None
     return (
         grads[0] if need_x else None,
         *(None, None, None),
@@ -36,7 +36,7 @@ def _forward_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def _over_pixels(grad_y: Tensor) -> Tensor:
+def over_pixels(grad_y: Tensor) -> Tensor:
     """[N, D, H, W, C] -> [C]: sums of whole rows first, which fill vectors whatever the number of channels."""
     batch, depth, height, width, channels = grad_y.shape
     return grad_y.reshape(batch * depth * height, width * channels).sum(0).reshape(width, channels).sum(0)

@@ -36,18 +36,6 @@ class Problem(ctypes.Structure):
     )
 
 
-class Inputs(ctypes.Structure):
-    """`ContconvInputs`."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("x", "grad_y", "weights", "mixing", "bias"))
-
-
-class Gradients(ctypes.Structure):
-    """`ContconvGradients`."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("x", "weights", "mixing"))
-
-
 class Net(ctypes.Structure):
     """`ContconvNet`."""
 
@@ -66,6 +54,25 @@ class NetGradients(ctypes.Structure):
     """`ContconvNetGradients`."""
 
     _fields_ = tuple((name, ctypes.c_void_p * MOST_LAYERS) for name in ("weight", "bias"))
+
+
+class Inputs(ctypes.Structure):
+    """`ContconvInputs`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "grad_y", "weights", "mixing", "bias")),
+        ("net", ctypes.POINTER(Net)),
+        ("offset", ThreePointers),
+    )
+
+
+class Gradients(ctypes.Structure):
+    """`ContconvGradients`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "weights", "mixing")),
+        ("net", ctypes.POINTER(NetGradients)),
+    )
 
 
 @cache

@@ -18,23 +18,27 @@ PLAIN = (Tensor, nn.Parameter)
 WIDEST = 128  # units of a layer: matrix products of torch do better with more
 
 
-def units(points: Tensor, layers: Sequence[tuple[Tensor, Tensor]], slope: float) -> Tensor:
+def units(points: Tensor, parameters: Sequence[Tensor], slope: float) -> Tensor:
     """[N, D] -> [N, width + 1]: the units of the last layer at every point, and one more that is always 1.
 
-    layers: a weight [out, in] and a bias [out] each, one after the other with LeakyReLU(slope) behind each.
+    parameters: a weight [out, in] and a bias [out] of each layer in turn, with LeakyReLU(slope) behind each.
 
-    >>> units(torch.tensor([[1.0], [-1.0]]), [(torch.tensor([[2.0]]), torch.tensor([0.0]))], 0.5)
+    >>> units(torch.tensor([[1.0], [-1.0]]), [torch.tensor([[2.0]]), torch.tensor([0.0])], 0.5)
     tensor([[ 2.,  1.],
             [-1.,  1.]])
     """
-    parameters = [tensor for layer in layers for tensor in layer]
-    fits = len(layers) <= library.MOST_LAYERS and max((len(bias) for _, bias in layers), default=WIDEST + 1) <= WIDEST
-    if fits and slope > 0 and points.ndim == 2 and not points.requires_grad and _serves(points, *parameters):
+    if fits(parameters, slope) and points.ndim == 2 and not points.requires_grad and serves(points, *parameters):
         return _Units.apply(points, slope, *parameters)
-    return _hidden(points, parameters, slope)[-1]
+    return all_units(points, parameters, slope)[-1]
 
 
-def _hidden(points: Tensor, parameters: Sequence[Tensor], slope: float) -> list[Tensor]:
+def fits(parameters: Sequence[Tensor], slope: float) -> bool:
+    """Whether the net is one that the native kernel is made for."""
+    biases = parameters[1::2]
+    return 0 < len(biases) <= library.MOST_LAYERS and max(bias.shape[0] for bias in biases) <= WIDEST and slope > 0
+
+
+def all_units(points: Tensor, parameters: Sequence[Tensor], slope: float) -> list[Tensor]:
     """The units of every layer, in operations of torch."""
     hidden = [points]
     for i in range(0, len(parameters), 2):
@@ -45,9 +49,9 @@ def _hidden(points: Tensor, parameters: Sequence[Tensor], slope: float) -> list[
     return hidden
 
 
-def _gradients(points: Tensor, parameters: Sequence[Tensor], slope: float, grad_y: Tensor) -> list[Tensor]:
+def parameter_gradients(points: Tensor, parameters: Sequence[Tensor], slope: float, grad_y: Tensor) -> list[Tensor]:
     """Of every parameter, in operations of torch, so that they can be differentiated, batched, traced."""
-    *hidden, last = _hidden(points, parameters, slope)
+    *hidden, last = all_units(points, parameters, slope)
     units, gradient = last[:, :-1], grad_y[:, :-1]
     gradients: list[Tensor] = []
     for before, weight in zip(reversed(hidden), reversed(parameters[::2]), strict=True):
@@ -57,7 +61,7 @@ def _gradients(points: Tensor, parameters: Sequence[Tensor], slope: float, grad_
     return gradients
 
 
-def _serves(*tensors: Tensor) -> bool:
+def serves(*tensors: Tensor) -> bool:
     """Whether the native kernel can: plain float32 on the CPU, as it lies in memory, with plain autograd."""
     if torch._C._get_tracing_state() is not None:  # torch.jit.trace
         return False
@@ -85,26 +89,27 @@ class _Units(torch.autograd.Function):
         ctx.slope = slope
         points, parameters = points.contiguous(), tuple(p.contiguous() for p in parameters)
         y = points.new_empty(len(points), len(parameters[-1]) + 1)
-        library.net_forward(_net(points, parameters, slope), points.data_ptr(), y.data_ptr())
-        count(_macs(points, parameters))
+        library.net_forward(net_of(points.shape, parameters, slope), points.data_ptr(), y.data_ptr())
+        count(macs(len(points), parameters))
         return y
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         points, *parameters = ctx.saved_tensors
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
-        if torch.is_grad_enabled() or not _serves(points, grad_y, *parameters):
-            return (None, None, *_gradients(points, parameters, ctx.slope, grad_y))
+        if torch.is_grad_enabled() or not serves(points, grad_y, *parameters):
+            return (None, None, *parameter_gradients(points, parameters, ctx.slope, grad_y))
         points, grad_y, parameters = points.contiguous(), grad_y.contiguous(), [p.contiguous() for p in parameters]
         grads = [torch.empty_like(p) for p in parameters]
-        net = _net(points, parameters, ctx.slope)
-        library.net_backward(net, points.data_ptr(), grad_y.data_ptr(), _addresses(grads))
-        count(3 * _macs(points, parameters))
+        net = net_of(points.shape, parameters, ctx.slope)
+        library.net_backward(net, points.data_ptr(), grad_y.data_ptr(), addresses(grads))
+        count(3 * macs(len(points), parameters))
         return (None, None, *grads)
 
 
-def _net(points: Tensor, parameters: Sequence[Tensor], slope: float) -> library.Net:
-    count, before = points.shape
+def net_of(points: torch.Size, parameters: Sequence[Tensor], slope: float) -> library.Net:
+    """The checked net, for points [N, D]: weight and bias of each layer in turn, contiguous."""
+    count, before = points
     widths, weights, biases = [before], parameters[::2], parameters[1::2]
     for weight, bias in zip(weights, biases, strict=True):
         out = weight.shape[0]
@@ -121,9 +126,11 @@ def _net(points: Tensor, parameters: Sequence[Tensor], slope: float) -> library.
     )  # fmt: skip
 
 
-def _addresses(grads: Sequence[Tensor]) -> library.NetGradients:
+def addresses(grads: Sequence[Tensor]) -> library.NetGradients:
+    """Of the gradients of weight and bias of each layer in turn."""
     return library.NetGradients(tuple(g.data_ptr() for g in grads[::2]), tuple(g.data_ptr() for g in grads[1::2]))
 
 
-def _macs(points: Tensor, parameters: Sequence[Tensor]) -> int:
-    return len(points) * sum(weight.numel() for weight in parameters[::2])
+def macs(points: int, parameters: Sequence[Tensor]) -> int:
+    """Multiply-adds of the way through all layers."""
+    return points * sum(weight.numel() for weight in parameters[::2])

@@ -55,6 +55,11 @@ def tape_only() -> Iterator[None]:
         _here.output = before
 
 
+def writes_output() -> bool:
+    """False in a block of `tape_only`."""
+    return _here.output
+
+
 def axis_table(source: Tensor, phase: Tensor) -> Tensor:
     """The table of one axis: source [out, K] (-1 is padding) and phase [out] -> [out, 1 + K], int32.
 
@@ -99,13 +104,13 @@ def _y_shape(x: Tensor, tables: Sequence[Tensor], weights: Tensor, mixing: Tenso
     return [x.shape[0], *(table.shape[0] for table in tables), _out_channels(weights, mixing)]
 
 
-def _problem(
-    x: Tensor, tables: Sequence[Tensor], weights: Tensor, mixing: Tensor | None, groups: int, algorithm: int
+def problem_of(
+    x: Tensor, tables: Sequence[Tensor], weights: "Form", mixing: Tensor | None, groups: int, algorithm: int
 ) -> library.Problem:
     """The checked problem: whatever passes here, the kernel reads and writes within the tensors."""
     t0, t1, t2 = tables
     return _stated(
-        (x.dtype, x.shape), (_form(t0), _form(t1), _form(t2)), (weights.dtype, weights.shape),
+        (x.dtype, x.shape), (_form(t0), _form(t1), _form(t2)), weights,
         None if mixing is None else (mixing.dtype, mixing.shape), groups, algorithm, torch.get_num_threads(),
     )  # fmt: skip
 
@@ -193,7 +198,7 @@ def _forward(
     x, weights = x.contiguous(), weights.contiguous()
     mixing = None if mixing is None else mixing.contiguous()
     tables = (table0, table1, table2)
-    problem = _problem(x, tables, weights, mixing, groups, algorithm)
+    problem = problem_of(x, tables, (weights.dtype, weights.shape), mixing, groups, algorithm)
     if bias is not None:
         if bias.dtype != torch.float32 or tuple(bias.shape) != (problem.out_channels,):
             told = _described(bias.dtype, bias.shape)
@@ -203,7 +208,7 @@ def _forward(
     inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), _address(mixing), _address(bias))
     if _here.inference and y.nbytes >= NEW_EACH_TIME:
         library.ask_for_large_pages(y.data_ptr(), y.nbytes)
-    if _here.output:
+    if writes_output():
         library.forward(problem, inputs, y.data_ptr(), algorithm)
     return y
 
@@ -239,7 +244,7 @@ def _backward(
     x, grad_y, weights = x.contiguous(), grad_y.contiguous(), weights.contiguous()
     mixing = None if mixing is None else mixing.contiguous()
     tables = (table0, table1, table2)
-    problem = _problem(x, tables, weights, mixing, groups, algorithm)
+    problem = problem_of(x, tables, (weights.dtype, weights.shape), mixing, groups, algorithm)
     if grad_y.dtype != torch.float32 or list(grad_y.shape) != _y_shape(x, tables, weights, mixing):
         raise ValueError(f"grad_y must be float32 with the shape of y, but is {_described(grad_y.dtype, grad_y.shape)}")
     like = (x if need_x else None, weights if need_weights else None, mixing if need_mixing else None)

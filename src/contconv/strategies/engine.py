@@ -9,10 +9,11 @@ from torch import Tensor
 
 from contconv import native
 from contconv.grid import Axis, cut, phase_index, sources
-from contconv.kernels import Kernel
+from contconv.kernels import Kernel, is_net
+from contconv.kernels.internal_net import SLOPE
 from contconv.kernels.memory import MOST_BYTES
-from contconv.kernels.sampling import sampled_basis, sampled_weights
-from contconv.native import ops
+from contconv.kernels.sampling import rounded_offset, sampled_basis, sampled_weights
+from contconv.native import ops, sampled
 from contconv.strategies.problem import Problem
 from contconv.transforms import transformed, unobserved
 
@@ -22,6 +23,9 @@ FILTER_BYTES = 2**20
 # A basis that is too large to be remembered is made in pieces of this size, which stay in the cache, and whose memory
 # is used again and again.
 PIECE_BYTES = 8 * 2**20
+
+# What a thread makes at a time of a basis that is not stored, and of its gradient (cpp/pixel_basis.h).
+IN_PLACE_BYTES = 2 * 128 * 2**10
 
 CPU = torch.device("cpu")
 
@@ -49,6 +53,8 @@ class Plan:
     axis: int = 0
     rows: int | None = None
     """So many outputs along the axis are made at once; None: all."""
+    in_place: bool = False
+    """A basis that is a net is made where it is used, and not stored."""
 
 
 def plan_of(problem: Problem, algorithm: str) -> Plan:
@@ -59,6 +65,8 @@ def plan_of(problem: Problem, algorithm: str) -> Plan:
     if algorithm == "filters" and _few(problem):
         return Plan(filters=True)
     basis = _basis_bytes(problem)
+    if problem.training and problem.net and algorithm == "factored-output" and _seen_once(problem):
+        return Plan(filters=False, in_place=True)
     if problem.training or basis <= MOST_BYTES:
         return Plan(filters=False)
     lengths = {n: axis.out_size for n, axis in enumerate(problem.axes) if axis.phases == axis.out_size}
@@ -91,20 +99,32 @@ def _convolved(
     table: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """[N, *in, Cin] -> [N, *out, Cout]. table: that of the plan's axis, for a piece."""
-    weights, mixing = (
-        _filters(kernel, problem) if plan.filters else _basis_and_mixing(kernel, problem, once=table is not None)
-    )
     ones = (1,) * (3 - len(problem.axes))  # axes that the native kernel has and the problem has not
-    phases = ones + tuple(axis.phases for axis in problem.axes)
-    weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
-    tables = [_table(axis, problem.padding_mode) for axis in problem.axes]
+    pixels = pixels.reshape(problem.batch, *ones, *pixels.shape[1:])
+    tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
     if table is not None:
-        tables[plan.axis] = table
-    y = ops.convolve(
-        pixels.reshape(problem.batch, *ones, *pixels.shape[1:]), [_trivial_table()] * len(ones) + tables, weights,
-        mixing, bias, groups=problem.groups, algorithm=algorithm,
-    )  # fmt: skip
+        tables[len(ones) + plan.axis] = table
+    y = _in_place(pixels, tables, kernel, bias, problem) if plan.in_place else None
+    if y is None:
+        weights, mixing = (
+            _filters(kernel, problem) if plan.filters else _basis_and_mixing(kernel, problem, once=table is not None)
+        )
+        phases = ones + tuple(axis.phases for axis in problem.axes)
+        weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
+        y = ops.convolve(pixels, tables, weights, mixing, bias, groups=problem.groups, algorithm=algorithm)
     return y.reshape(problem.batch, *problem.out_size, problem.out_channels)
+
+
+def _in_place(
+    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem
+) -> Tensor | None:
+    """By a basis that is made where it is used; None if somebody looks on for whom it must be stored."""
+    assert is_net(kernel)
+    parameters = kernel.net_parameters()
+    if not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
+        return None
+    sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups)
+    return sampled.convolve(pixels, parameters, kernel.mixing, bias, sampling)
 
 
 def _pieces(problem: Problem, plan: Plan) -> Iterator[tuple[int, int]]:
@@ -122,7 +142,7 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     """What a call of the native kernel needs beyond input, output and parameters."""
     plan = plan_of(problem, algorithm)
     filters = problem.phases if plan.filters else torch.get_num_threads()
-    basis = _basis_bytes(problem)
+    basis = torch.get_num_threads() * IN_PLACE_BYTES if plan.in_place else _basis_bytes(problem)
     if plan.rows is not None:
         basis = basis // problem.axes[plan.axis].out_size * plan.rows
     return basis + 8 * filters * problem.taps * problem.weights
@@ -141,6 +161,12 @@ def inputs_seen(problem: Problem, algorithm: str) -> int:
 def sampled_anew(problem: Problem, algorithm: str) -> int:
     """Numbers of the basis that every call without gradients makes again, because they are too many to be kept."""
     return 0 if plan_of(problem, algorithm).rows is None else _basis_bytes(problem) // 4
+
+
+def _seen_once(problem: Problem) -> bool:
+    """Whether no two output pixels share their values of the basis, so that none is made twice."""
+    stretched = any(axis.stretch != 1 for axis in problem.axes)
+    return problem.batch == 1 and problem.phases == problem.outputs and not (stretched or problem.normalize)
 
 
 def _basis_bytes(problem: Problem) -> int:
@@ -192,6 +218,17 @@ def _near(axis: Axis, padding_mode: str) -> Near:
         first, last = (int(inside.min()), int(inside.max())) if inside.numel() else (0, 0)
         table = ops.axis_table(torch.where(source >= 0, source - first, -1), phase_index(axis, CPU))
         return Near(first, last - first + 1, table)
+
+
+def _offsets(axes: tuple[Axis, ...]) -> list[Tensor]:
+    """The displacements of the taps along each of three axes."""
+    return [_trivial_offset()] * (3 - len(axes)) + [rounded_offset(axis, torch.float32, CPU) for axis in axes]
+
+
+@lru_cache(maxsize=1)
+def _trivial_offset() -> Tensor:
+    with unobserved():
+        return torch.zeros(1, 1)
 
 
 @lru_cache(maxsize=1)

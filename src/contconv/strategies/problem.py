@@ -33,6 +33,7 @@ class Problem:
     memory_limit: int | None = None  # bytes beyond input, output and parameters
     dilation: tuple[int, ...] | None = None  # of the convolution that the kernel is on the grid of its taps
     differentiated: bool = False  # whether by others than plain autograd: torch.func, forward mode
+    net: bool = False  # whether the basis is that of `InternalNet`
     basis_macs: int = 0  # multiply-adds of the basis at one displacement, where `explain` has counted them
 
     def __hash__(self) -> int:

@@ -4,6 +4,7 @@
 //   grad_mixing is z . grad_y, z being made again
 // A share is a panel of input channels times a chunk of the output: shares of different panels have nothing in common
 // but grad_basis, which is added up afterwards, as are the parts of the chunks, in an order that is always the same.
+// Where the basis is a net, grad_basis goes on to the net's parameters at once, and each share has a part of those.
 #pragma once
 #include "factored_output.h"
 
@@ -63,11 +64,13 @@ class FactoredGradients {
   FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(g, most_chunks()),
         mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
-        block(least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows)),
+        block(PixelBasis::most_pixels(g, in, least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows))),
         side_by_side(g.p.rank / kLanes * kLanes),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
         basis_copies(panels.count() * (chunks.bands > 1 ? 1 : chunks.count)),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
+        basis(g, in, block, to.net != nullptr),
+        net_parts(to.net ? panels.count() * chunks.count * basis.gradients_size() : 0),
         floats(g.p.threads, (2 * block * g.p.rank + most(g.taps, kWidth)) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
@@ -107,8 +110,8 @@ class FactoredGradients {
 
   // Each chunk costs a copy of the gradient of mixing, and one of images a copy of that of the basis.
   int64_t most_chunks() const {
-    const int64_t basis = g.p.batch > 1 ? g.classes * g.taps * g.p.rank : 0;
-    const int64_t bytes = 4 * panels.count() * (basis + g.p.rank * g.group_out * kWidth);
+    const int64_t copied = g.p.batch > 1 && to.weights ? g.classes * g.taps * g.p.rank : 0;
+    const int64_t bytes = 4 * panels.count() * (copied + g.p.rank * g.group_out * kWidth);
     return most(1, least(g.p.batch > 1 ? 16 : 8, (16 << 20) / most(1, bytes)));
   }
 
@@ -121,6 +124,8 @@ class FactoredGradients {
   void run_share(int64_t j, int64_t chunk) const {
     float* mixing_part = to.mixing ? mixing_parts.data() + (j * chunks.count + chunk) * mixing_size : nullptr;
     if (mixing_part) fill_zero(mixing_part, mixing_size);
+    float* net_part = to.net ? net_parts.data() + (j * chunks.count + chunk) * basis.gradients_size() : nullptr;
+    if (net_part) fill_zero(net_part, basis.gradients_size());
     const int me = omp_get_thread_num();
     const Panel panel = panels[j];
     const int64_t last = chunks.begin(chunk + 1);
@@ -129,8 +134,10 @@ class FactoredGradients {
       const float** grad_y = rows.of(me) + 3 * g.taps;
       for (int64_t i = 0; i < run.count; ++i)
         grad_y[i] = in.grad_y + (first + i) * g.p.out_channels + panel.group * g.group_out;
-      if (to.x || to.weights) make_dz(j, run, grad_y);
-      visit_taps(panel, run, to.weights ? basis_part(j, chunk) : nullptr);
+      if (to.x || to.weights || to.net) make_dz(j, run, grad_y);
+      const float* samples = basis.of(run);
+      visit_taps(panel, run, samples, to.net ? basis.fresh_gradients(run) : to.weights ? basis_part(j, chunk) : nullptr);
+      if (to.net) basis.add_gradients(run, net_part);
       if (to.mixing) add_mixing(panel, run, grad_y, mixing_part);
     }
   }
@@ -155,16 +162,17 @@ class FactoredGradients {
   }
 
   // All that goes through the taps: grad_x, grad_basis, and z for grad_mixing.
-  void visit_taps(const Panel& panel, const PixelRun& run, float* basis_part) const {
+  void visit_taps(const Panel& panel, const PixelRun& run, const float* samples, float* sample_gradients) const {
     const int me = omp_get_thread_num();
     const float** own = rows.of(me);
     const TapRows taps{own, own + g.taps};
     const int64_t channel = panel.group * g.group_in + panel.first;
     for (int64_t i = 0; i < run.count; ++i) {
-      taps_of_pixel(g, in, run, i, taps);
+      taps_of_pixel(g, in.x, samples, run, i, taps);
       const float* dz = dz_of(me) + i * g.p.rank * kWidth;
       if (to.x) scatter(panel, run, i, taps.basis, dz);
-      if (basis_part) add_basis(panel, run, i, taps.x, dz, basis_part + run.class_index[i] * g.taps * g.p.rank);
+      if (sample_gradients)
+        add_basis(panel, run, i, taps.x, dz, sample_gradients + run.sample[i] * g.taps * g.p.rank);
       if (to.mixing) {
         float* z = z_of(me) + i * kWidth;
         basis_times_x(g.p.rank, run.taps[i], taps, channel, panel.lanes, z, block * kWidth, own + 2 * g.taps);
@@ -255,6 +263,11 @@ class FactoredGradients {
   void add_up() const {
     if (to.weights && basis_copies > 1)
       add_parts(to.weights, basis_parts.data(), basis_size, basis_copies, g.team(basis_copies * basis_size));
+    if (to.net) {
+      const Buffer<float> sums(basis.gradients_size());
+      add_parts(sums.data(), net_parts.data(), basis.gradients_size(), panels.count() * chunks.count, 1);
+      basis.hand_out(sums.data(), *to.net);
+    }
     if (!to.mixing) return;
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
     const Buffer<float> sums(panels.count() * mixing_size);
@@ -280,6 +293,8 @@ class FactoredGradients {
   const int64_t basis_copies;
   const Buffer<float> basis_parts;    // [basis_copies][classes][T][rank], if there are several
   const PixelRuns runs;
+  const PixelBasis basis;
+  const Buffer<float> net_parts;      // [panels][chunks][gradients of the net]
   const PerThread<float> floats;      // dz, z, and x or a turned dz
   const PerThread<const float*> rows;
 };

@@ -2,8 +2,8 @@
 #pragma once
 #include <omp.h>
 
-#include "output_pixels.h"
 #include "panels.h"
+#include "pixel_basis.h"
 
 namespace contconv {
 namespace {
@@ -14,12 +14,12 @@ struct TapRows {
   const float** x;      // [T]: the channels of the input pixel
 };
 
-inline void taps_of_pixel(const Geometry& g, const ContconvInputs& in, const PixelRun& run, int64_t i,
+inline void taps_of_pixel(const Geometry& g, const float* x, const float* basis, const PixelRun& run, int64_t i,
                           const TapRows& to) {
-  const float* basis = in.weights + run.class_index[i] * g.taps * g.p.rank;
+  basis += run.sample[i] * g.taps * g.p.rank;
   for (int64_t p = 0; p < run.taps[i]; ++p) {
     to.basis[p] = basis + run.tap[i * g.taps + p] * g.p.rank;
-    to.x[p] = in.x ? in.x + run.source[i * g.taps + p] * g.p.in_channels : nullptr;
+    to.x[p] = x ? x + run.source[i * g.taps + p] * g.p.in_channels : nullptr;
   }
 }
 
@@ -44,8 +44,9 @@ class FactoredOutput {
  public:
   FactoredOutput(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
       : g(geometry), in(inputs), y(y_), panels(g.group_out, g.p.groups), depth(g.p.rank * g.group_in),
-        block(least(96, most(1, kBlockBytes / (4 * depth) / kRows) * kRows)), mixing(panels.count() * depth * kWidth),
-        runs(g, block), z(g.p.threads, block * depth), rows(g.p.threads, 3 * g.taps + block) {
+        block(PixelBasis::most_pixels(g, in, least(96, most(1, kBlockBytes / (4 * depth) / kRows) * kRows))),
+        mixing(panels.count() * depth * kWidth), runs(g, block), basis(g, in, block, false),
+        z(g.p.threads, block * depth), rows(g.p.threads, 3 * g.taps + block) {
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
 #pragma omp parallel for num_threads(g.team(panels.count() * depth * kWidth)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
@@ -60,8 +61,9 @@ class FactoredOutput {
 #pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t b = 0; b < ceil_div(pixels, block); ++b) {
       const PixelRun run = runs.run(omp_get_thread_num(), b * block, least(pixels, (b + 1) * block));
+      const float* samples = basis.of(run);
       for (int64_t group = 0; group < g.p.groups; ++group) {
-        make_z(run, group);
+        make_z(run, samples, group);
         for (int64_t j = 0; j < panels.per_group; ++j) mix(run, group * panels.per_group + j);
       }
     }
@@ -71,12 +73,12 @@ class FactoredOutput {
   static constexpr int64_t kBlockBytes = 128 << 10;
 
   // z[pixel][rank][ci of the group]
-  void make_z(const PixelRun& run, int64_t group) const {
+  void make_z(const PixelRun& run, const float* samples, int64_t group) const {
     const int me = omp_get_thread_num();
     const float** own = rows.of(me);
     const TapRows taps{own, own + g.taps};
     for (int64_t i = 0; i < run.count; ++i) {
-      taps_of_pixel(g, in, run, i, taps);
+      taps_of_pixel(g, in.x, samples, run, i, taps);
       for (int64_t first = 0; first < g.group_in; first += kWidth)
         basis_times_x(g.p.rank, run.taps[i], taps, group * g.group_in + first, least(kWidth, g.group_in - first),
                       z.of(me) + i * depth + first, g.group_in, own + 2 * g.taps);
@@ -118,6 +120,7 @@ class FactoredOutput {
   const int64_t depth, block;        // rank * ci of a group; pixels of a block
   const Buffer<float> mixing;        // [panels][rank][ci][kWidth]
   const PixelRuns runs;
+  const PixelBasis basis;
   const PerThread<float> z;          // [block][rank][ci]
   const PerThread<const float*> rows;
 };

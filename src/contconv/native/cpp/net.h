@@ -45,48 +45,84 @@ class Net {
     units_size = units, sums_size = sums;
   }
 
+  int64_t axes() const { return layers[0].in; }
+  int64_t rank() const { return layers[net.layers - 1].out + 1; }
+
+  // Gradients of all weights and biases, layer after layer, as `add_gradients` sums them up.
+  int64_t gradients_size() const { return sums_size; }
+
+  // What threads work in; the way back needs room for gradients too.
+  class Scratch {
+   public:
+    Scratch(const Net& of, int64_t threads, bool back)
+        : floats(threads, (back ? 2 : 1) * of.units_size), pointers(threads, (back ? 2 : 1) * kBlock) {}
+
+   private:
+    friend class Net;
+    const PerThread<float> floats;             // units, and their gradients
+    const PerThread<const float*> pointers;
+  };
+
   // y[point] = the last layer's units, then 1
-  void forward(const float* points, float* y) const {
-    const PerThread<float> units(net.threads, units_size);
-    const PerThread<const float*> pointers(net.threads, kBlock);
+  void sample(const float* points, int64_t count, float* y, const Scratch& scratch) const {
     const NetLayer& last = layers[net.layers - 1];
-#pragma omp parallel for num_threads(team()) schedule(static)
-    for (int64_t b = 0; b < blocks(); ++b) {
-      const int me = omp_get_thread_num();
-      const int64_t count = make_units(points, b, units.of(me), pointers.of(me));
-      const float* from = units.of(me) + last.units;
-      float* to = y + b * kBlock * (last.out + 1);
-      for (int64_t i = 0; i < count; ++i, from += last.after, to += last.out + 1) {
-        for (int64_t c = 0; c < last.out; c += kLanes) store_lanes(to + c, load(from + c), last.out - c);
-        to[last.out] = 1;
+    const int me = omp_get_thread_num();
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t here = least(kBlock, count - begin);
+      make_units(points + begin * axes(), here, scratch.floats.of(me), scratch.pointers.of(me));
+      const float* from = scratch.floats.of(me) + last.units;
+      for (int64_t i = 0; i < here; ++i, from += last.after, y += last.out + 1) {
+        for (int64_t c = 0; c < last.out; c += kLanes) store_lanes(y + c, load(from + c), last.out - c);
+        y[last.out] = 1;
       }
     }
   }
 
-  // Gradients of all weights and biases, from that of y. Sums are made for chunks of points, as many whatever the number
-  // of threads, and added up in order.
+  // sums += the gradients of all weights and biases, from that of y
+  void add_gradients(const float* points, int64_t count, const float* grad_y, float* sums, const Scratch& scratch) const {
+    const int me = omp_get_thread_num();
+    float *units = scratch.floats.of(me), *gradients = units + units_size;
+    const float** pointers = scratch.pointers.of(me);
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t here = least(kBlock, count - begin);
+      make_units(points + begin * axes(), here, units, pointers);
+      take_gradients(grad_y + begin * rank(), here, gradients);
+      for (int64_t l = net.layers - 1; l >= 0; --l) {
+        pull_through_leak(layers[l], units, here, gradients);
+        add_sums_of(l, units, gradients, here, pointers, sums + layers[l].sums);
+        if (l > 0) pull_through(l, gradients, here, pointers);
+      }
+    }
+  }
+
+  void hand_out(const float* sums, const ContconvNetGradients& to) const {
+    for (int64_t l = 0; l < net.layers; ++l) hand_out(layers[l], sums + layers[l].sums, to.weight[l], to.bias[l]);
+  }
+
+  void forward(const float* points, float* y) const {
+    const Scratch scratch(*this, net.threads, false);
+#pragma omp parallel for num_threads(team()) schedule(static)
+    for (int64_t b = 0; b < blocks(); ++b) {
+      const int64_t begin = b * kBlock;
+      sample(points + begin * axes(), least(kBlock, net.points - begin), y + begin * rank(), scratch);
+    }
+  }
+
+  // Sums are made for chunks of points, as many whatever the number of threads, and added up in order.
   void backward(const float* points, const float* grad_y, const ContconvNetGradients& to) const {
     const int64_t chunks = most(1, least(blocks(), 16));
-    const PerThread<float> floats(net.threads, 2 * units_size);   // units, and their gradients
-    const PerThread<const float*> pointers(net.threads, 2 * kBlock);
+    const Scratch scratch(*this, net.threads, true);
     const Buffer<float> parts(chunks * sums_size), sums(sums_size);
 #pragma omp parallel for num_threads(team()) schedule(static)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const int me = omp_get_thread_num();
-      float *part = parts.data() + chunk * sums_size, *units = floats.of(me), *gradients = units + units_size;
+      float* part = parts.data() + chunk * sums_size;
       fill_zero(part, sums_size);
-      for (int64_t b = chunk * blocks() / chunks; b < (chunk + 1) * blocks() / chunks; ++b) {
-        const int64_t count = make_units(points, b, units, pointers.of(me));
-        take_gradients(grad_y, b, count, gradients);
-        for (int64_t l = net.layers - 1; l >= 0; --l) {
-          pull_through_leak(layers[l], units, count, gradients);
-          add_sums_of(l, units, gradients, count, pointers.of(me), part + layers[l].sums);
-          if (l > 0) pull_through(l, gradients, count, pointers.of(me));
-        }
-      }
+      const int64_t begin = chunk * blocks() / chunks * kBlock;
+      const int64_t end = least(net.points, (chunk + 1) * blocks() / chunks * kBlock);
+      add_gradients(points + begin * axes(), end - begin, grad_y + begin * rank(), part, scratch);
     }
     add_parts(sums.data(), parts.data(), sums_size, chunks, 1);
-    for (int64_t l = 0; l < net.layers; ++l) hand_out(layers[l], sums.data() + layers[l].sums, to.weight[l], to.bias[l]);
+    hand_out(sums.data(), to);
   }
 
  private:
@@ -130,12 +166,12 @@ class Net {
     return to;
   }
 
-  // The units of all layers at the points of a block; returns how many points it has.
-  CONTCONV_APART int64_t make_units(const float* points, int64_t b, float* units, const float** pointers) const {
-    const int64_t count = least(kBlock, net.points - b * kBlock), axes = layers[0].in, pitch = layers[0].before;
+  // The units of all layers at the points of a block.
+  CONTCONV_APART void make_units(const float* points, int64_t count, float* units, const float** pointers) const {
+    const int64_t pitch = layers[0].before;
     fill_zero(units, count * pitch);
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t a = 0; a < axes; ++a) units[i * pitch + a] = points[(b * kBlock + i) * axes + a];
+      for (int64_t a = 0; a < axes(); ++a) units[i * pitch + a] = points[i * axes() + a];
     for (int64_t l = 0; l < net.layers; ++l) {
       const NetLayer& layer = layers[l];
       const float* const* from = point_at(pointers, units + units_before(l), layer.before, count);
@@ -151,16 +187,14 @@ class Net {
         });
       }
     }
-    return count;
   }
 
   // The gradients of the last layer's units; the last column of y was none of them.
-  void take_gradients(const float* grad_y, int64_t b, int64_t count, float* gradients) const {
+  void take_gradients(const float* grad_y, int64_t count, float* gradients) const {
     const NetLayer& last = layers[net.layers - 1];
-    const float* from = grad_y + b * kBlock * (last.out + 1);
     float* to = gradients + last.units;
-    for (int64_t i = 0; i < count; ++i, from += last.out + 1, to += last.after)
-      for (int64_t c = 0; c < last.after; c += kLanes) store(to + c, load_lanes(from + c, last.out - c));
+    for (int64_t i = 0; i < count; ++i, grad_y += last.out + 1, to += last.after)
+      for (int64_t c = 0; c < last.after; c += kLanes) store(to + c, load_lanes(grad_y + c, last.out - c));
   }
 
   // gradient *= slope where a unit is not positive

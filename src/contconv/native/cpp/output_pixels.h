@@ -8,7 +8,7 @@ namespace {
 // A run of output pixels, consecutive in memory. Padding is left out: tap p of pixel i is the p-th that has a source.
 struct PixelRun {
   int64_t first, count;       // output pixels, counted over the batch
-  int64_t* class_index;       // [count]
+  int64_t* sample;            // [count]: which of the samples of the basis is its own: that of its class
   int64_t* taps;              // [count]: how many taps have a source
   int32_t* tap;               // [count][T]: which
   int64_t* source;            // [count][T]: input pixel, counted over the batch
@@ -46,7 +46,7 @@ class PixelRuns {
         }
       }
     }
-    run.class_index[i] = g.class_of(o0, o1, o2);
+    run.sample[i] = g.class_of(o0, o1, o2);
     run.taps[i] = found;
   }
 

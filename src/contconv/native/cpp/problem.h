@@ -28,16 +28,6 @@ enum ContconvAlgorithm {
   CONTCONV_FACTORED_INPUT = 2,   // u = mixing . x at each input pixel, then y = basis . u
 };
 
-// Inputs of a call. `weights` is the basis, or the filters where rank is 0; `mixing` and `bias` may be null.
-struct ContconvInputs {
-  const float *x, *grad_y, *weights, *mixing, *bias;
-};
-
-// Gradients wanted; a null pointer means "not this one".
-struct ContconvGradients {
-  float *x, *weights, *mixing;
-};
-
 // A net of linear layers, each followed by a leaky one: x where it is positive, slope * x elsewhere (slope > 0).
 enum { CONTCONV_MOST_LAYERS = 8 };
 struct ContconvNet {
@@ -49,6 +39,23 @@ struct ContconvNet {
 };
 struct ContconvNetGradients {
   float *weight[CONTCONV_MOST_LAYERS], *bias[CONTCONV_MOST_LAYERS];
+};
+
+// Inputs of a call. `weights` is the basis, or the filters where rank is 0; `mixing` and `bias` may be null.
+//
+// Factored at the output, the basis may be a net instead, whose last units and a 1 are the `rank` functions. It is made
+// where it is used, at the displacements of each output pixel's taps, and never stored: `weights` is null then. The net
+// looks at the last axes, as many as its points have.
+struct ContconvInputs {
+  const float *x, *grad_y, *weights, *mixing, *bias;
+  const ContconvNet* net = nullptr;
+  const float* offset[3] = {};  // [phases][taps]: displacements along each axis
+};
+
+// Gradients wanted; a null pointer means "not this one".
+struct ContconvGradients {
+  float *x, *weights, *mixing;
+  const ContconvNetGradients* net = nullptr;
 };
 
 }  // extern "C"

@@ -1,0 +1,85 @@
+// The basis at output pixels: as it lies in memory or, where it is a net, made for a run of pixels at a time.
+#pragma once
+#include <optional>
+
+#include "net.h"
+#include "output_pixels.h"
+
+namespace contconv {
+namespace {
+
+class PixelBasis {
+ public:
+  // back: gradients of the net are wanted.
+  PixelBasis(const Geometry& geometry, const ContconvInputs& inputs, int64_t most_pixels, bool back)
+      : g(geometry), in(inputs), size(g.taps * g.p.rank),
+        points(in.net ? g.p.threads : 0, most_pixels * g.taps * 3),
+        values(in.net ? g.p.threads : 0, (back ? 2 : 1) * most_pixels * size), room(most_pixels * size) {
+    if (in.net) net.emplace(*in.net), scratch.emplace(*net, g.p.threads, back);
+  }
+
+  // So many pixels at a time that their basis stays in cache, of those that one would like.
+  static int64_t most_pixels(const Geometry& g, const ContconvInputs& in, int64_t wanted) {
+    return in.net ? least(wanted, most(1, kBytes / (4 * g.taps * g.p.rank))) : wanted;
+  }
+
+  // That of pixel i is at [run.sample[i]][T][rank] of what is returned.
+  const float* of(const PixelRun& run) const {
+    if (!net) return in.weights;
+    const int me = omp_get_thread_num();
+    float* to = points.of(me);
+    for (int64_t i = 0; i < run.count; ++i) to = displacements(run.sample[i], to);
+    for (int64_t i = 0; i < run.count; ++i) run.sample[i] = i;
+    net->sample(points.of(me), run.count * g.taps, values.of(me), *scratch);
+    return values.of(me);
+  }
+
+  int64_t gradients_size() const { return net ? net->gradients_size() : 0; }
+
+  // Of a net: room for the gradients of what `of` returned last, all zero.
+  float* fresh_gradients(const PixelRun& run) const {
+    float* gradients = values.of(omp_get_thread_num()) + room;
+    fill_zero(gradients, run.count * size);
+    return gradients;
+  }
+
+  // sums += the gradients of weights and biases, from those
+  void add_gradients(const PixelRun& run, float* sums) const {
+    const int me = omp_get_thread_num();
+    net->add_gradients(points.of(me), run.count * g.taps, values.of(me) + room, sums, *scratch);
+  }
+
+  void hand_out(const float* sums, const ContconvNetGradients& to) const { net->hand_out(sums, to); }
+
+ private:
+  static constexpr int64_t kBytes = 128 << 10;
+
+  // [T][axes of the net], for a class; returns where the next class's begin.
+  float* displacements(int64_t index, float* to) const {
+    const Axis* axis = g.axis;
+    const int64_t phase[3] = {index / axis[2].phases / axis[1].phases, index / axis[2].phases % axis[1].phases,
+                              index % axis[2].phases};
+    const float* along[3];
+    for (int a = 0; a < 3; ++a) along[a] = in.offset[a] + phase[a] * axis[a].taps;
+    const int64_t first = 3 - net->axes();
+    for (int64_t k0 = 0; k0 < axis[0].taps; ++k0)
+      for (int64_t k1 = 0; k1 < axis[1].taps; ++k1)
+        for (int64_t k2 = 0; k2 < axis[2].taps; ++k2) {
+          const float d[3] = {along[0][k0], along[1][k1], along[2][k2]};
+          for (int64_t a = first; a < 3; ++a) *to++ = d[a];
+        }
+    return to;
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  const int64_t size;               // floats of the basis at a pixel
+  const PerThread<float> points;    // [pixels][T][axes]
+  const PerThread<float> values;    // [pixels][T][rank], and their gradients
+  const int64_t room;               // where those begin
+  std::optional<Net> net;
+  std::optional<Net::Scratch> scratch;
+};
+
+}  // namespace
+}  // namespace contconv
