@@ -27,6 +27,7 @@ SCALES = [
         (5, (17, 23), 1, 4, (23, 26)),
         (2, (36, 40), 2, 3, (20, 33)),
         (40, (8, 8), 1, 5, (9, 7)),
+        (2, (64, 64), 1, 3, (20, 22)),  # filters larger than the images
     ],
 )
 def test_all_gradients_are_those_of_float64(isa, padding_mode, scale, batch, channels, groups, kernel_size, size):

@@ -17,8 +17,10 @@ from contconv.native import ops, sampled
 from contconv.strategies.problem import Problem
 from contconv.transforms import transformed, unobserved
 
-# Filters of up to this size in all are made by PyTorch before the call; larger ones in cache, inside the kernel.
+# Filters of up to this size in all, or twice that where each serves several pixels of an image, are made by PyTorch
+# before the call; larger ones in cache, inside the kernel.
 FILTER_BYTES = 2**20
+SEVERAL = 4
 
 # A basis that is too large to be remembered is made in pieces of this size, which stay in the cache, and whose memory
 # is used again and again.
@@ -184,7 +186,8 @@ def lane_waste(channels: int) -> float:
 
 def _few(problem: Problem) -> bool:
     depthwise = problem.groups == problem.in_channels == problem.out_channels  # the kernel wants its filters
-    return depthwise or problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= FILTER_BYTES
+    most = 2 * FILTER_BYTES if problem.outputs >= SEVERAL * problem.phases else FILTER_BYTES
+    return depthwise or problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= most
 
 
 def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:

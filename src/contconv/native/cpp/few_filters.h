@@ -9,12 +9,14 @@
 namespace contconv {
 namespace {
 
-constexpr int64_t kFewBytes = 1 << 20;
+constexpr int64_t kFewBytes = 2 << 20;
 constexpr int64_t kCellBytes = 192 << 10;   // of input: with filters and output it should stay in the second cache
+
+inline int64_t filter_bytes(const Geometry& g) { return 4 * g.classes * g.taps * g.p.out_channels * g.group_in; }
 
 // Whether that is so. The weights must be filters: those of so few classes are made before the call.
 inline bool filters_are_few(const Geometry& g) {
-  return g.p.rank == 0 && g.out_pixels > 0 && 4 * g.classes * g.taps * g.p.out_channels * g.group_in <= kFewBytes;
+  return g.p.rank == 0 && g.out_pixels > 0 && filter_bytes(g) <= kFewBytes;
 }
 
 // One run of one filter, of all channels of a group: [window][kWidth] for a panel of output channels, or

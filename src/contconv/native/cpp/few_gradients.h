@@ -20,6 +20,13 @@ class alignas(kLine) FewInputGradient {
     }
   }
 
+  // Each cell reads all filters: where those are large beside grad_x, it is better to take one filter after the other and
+  // scatter to the whole of grad_x, which stays in cache then.
+  static bool pays(const Geometry& g) {
+    const int64_t filters = filter_bytes(g), grad_x = 4 * g.p.batch * g.in_pixels * g.p.in_channels;
+    return filters <= 256 << 10 || grad_x >= 9 * filters;
+  }
+
   // A share is some images, all their cells. Where images are fewer than threads, it is a part of their rows: cells at
   // the border of two parts are then computed for either.
   void run() const {

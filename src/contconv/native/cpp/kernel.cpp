@@ -34,8 +34,10 @@ void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) 
   const Transposed transposed(g);
   if (transposed.pays()) {
     transposed.run(in, grad_x);
-  } else {
+  } else if (FewInputGradient::pays(g)) {
     FewInputGradient(g, in, grad_x).run();
+  } else {
+    InputGradient(g, Windows(g), in, grad_x).run();
   }
 }
 
