@@ -112,3 +112,11 @@ def test_bad_arguments():
         TapKernel(1, 1, (3,), interpolation="cubic")
     with pytest.raises(ValueError, match="dilation must be at least 1"):
         TapKernel(1, 1, (3,), dilation=0)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "density" not in case], ids=str)
+def test_a_constant_has_one_response_to_the_last_digits_of_float64(case):
+    kernel = TapKernel(2, 3, case["taps"] * 2, **{name: case[name] for name in case if name != "taps"}).double()
+    layer = contconv.ContinuousConv2d(2, 3, kernel.kernel_size, kernel=kernel, padding_mode="replicate", bias=False)
+    y = layer(torch.ones(1, 2, 20, 20, dtype=torch.float64), scale=(0.6789, 0.7123))
+    assert (y - y[..., :1, :1]).abs().max() < 1e-13

@@ -8,6 +8,7 @@ from cases import relative_error
 
 import contconv
 from contconv.native import library
+from contconv.strategies import engine
 
 SCALES = [
     (Fraction(2, 3), Fraction(2, 3)),  # gathered: two outputs send to every input pixel, along each axis
@@ -61,3 +62,17 @@ def test_what_one_call_leaves_behind_does_not_show_in_the_next(isa):
         before = results(x, scale)
         results(spoiled, scale)
         assert all(torch.equal(a, b) for a, b in zip(before, results(x, scale), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("batch", "scale", "made"),
+    [
+        (50, (Fraction(7, 8), Fraction(6, 7)), True),
+        (4, (Fraction(7, 8), Fraction(6, 7)), False),  # the filters are larger than the images
+        (50, (Fraction(12, 13), Fraction(13, 14)), False),  # there are too many
+    ],
+)
+def test_filters_are_made_before_the_call_where_they_are_small_beside_the_batch(batch, scale, made):
+    layer = contconv.ContinuousConv2d(32, 32, 3)
+    problem = contconv.explain(layer, torch.zeros(batch, 32, 64, 64), scale=scale).problem
+    assert engine.plan_of(problem, "filters").filters == made

@@ -20,6 +20,7 @@ CASES = {
     "no bias": (2, 4, 4, {"bias": False}),
     "even": (2, 4, 4, {"kernel_size": 4}),
     "several panels": (2, 70, 40, {}),
+    "many panels": (2, 64, 64, {"groups": 16}),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -181,3 +182,30 @@ def test_offsets_must_fit_the_tables():
     table = torch.zeros(2, 4, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"offsets must be contiguous float32 \[phases, 3\]"):
         sampled.Sampling([table] * 3, [torch.zeros(1, 2)] * 3, 2, 0.01, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=["in place", "stored"])
+def test_autocast_around_backward_alone_changes_nothing(batch):
+    layer, x = layer_of(2, 5, 7, {}), image(2, 5, batch).requires_grad_()
+    inputs = [x, *layer.parameters()]
+
+    def gradients(enabled: bool, create_graph: bool) -> tuple[Tensor, ...]:
+        y = layer(x, scale=SCALES[:2])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            return torch.autograd.grad(y, inputs, torch.ones_like(y), create_graph=create_graph)
+
+    for create_graph in (False, True):
+        for found, wanted in zip(gradients(True, create_graph), gradients(False, create_graph), strict=True):
+            assert relative_error(found.detach(), wanted.detach().double()) < 1e-5
+
+
+def test_a_small_image_needs_little_memory(threads):
+    torch.set_num_threads(2)
+    for channels, limit in ((1, 200_000), (5, 150_000)):
+        layer = contconv.ContinuousConv2d(channels, channels, 3, memory_limit=limit, strategy="factored")
+        said = contconv.explain(layer, image(2, channels).requires_grad_(), scale=SCALES[:2])
+        assert said.costs["factored"].bytes <= limit
+        layer(image(2, channels), scale=SCALES[:2]).sum().backward()
+    many = contconv.ContinuousConv3d(1, 1, 7, kernel=contconv.InternalNet(1, 1, (7, 7, 7), hidden=(128,)))
+    said = contconv.explain(many, image(3, 1), scale=SCALES)
+    assert said.costs["factored"].bytes >= 2 * 7**3 * 129 * 4  # one pixel's basis and its gradient

@@ -31,7 +31,7 @@ def folded(eta: Callable[[Tensor], Tensor], u: Tensor, d: Tensor, size: int, ste
 
     eta: even. It is called once, for everything.
     """
-    leftmost, rightmost = d > size / 2 - 1, d <= 1 - size / 2
+    leftmost, rightmost = (d > size / 2 - 1).to(d.dtype), (d <= 1 - size / 2).to(d.dtype)
     shares = torch.stack([torch.ones_like(d), leftmost, leftmost * last, rightmost, rightmost * last], dim=-1)
     values = eta(u[..., None] + u.new_tensor([0, step, 2 * step, -step, -2 * step]))  # [..., R, 5]
     return (values * shares[..., None, :]).sum(-1)

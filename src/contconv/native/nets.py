@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from contconv.native import library
 from contconv.native.counting import count
-from contconv.precision import autocasts
+from contconv.precision import autocasts, full_precision
 from contconv.transforms import differentiated, traced, transformed, unobserved
 
 PLAIN = (Tensor, nn.Parameter)
@@ -98,7 +98,8 @@ class _Units(torch.autograd.Function):
         points, *parameters = ctx.saved_tensors
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
         if torch.is_grad_enabled() or not serves(points, grad_y, *parameters):
-            return (None, None, *parameter_gradients(points, parameters, ctx.slope, grad_y))
+            with full_precision(points.device):  # autocast may be on where backward is called
+                return (None, None, *parameter_gradients(points, parameters, ctx.slope, grad_y))
         points, grad_y, parameters = points.contiguous(), grad_y.contiguous(), [p.contiguous() for p in parameters]
         grads = [torch.empty_like(p) for p in parameters]
         net = net_of(points.shape, parameters, ctx.slope)

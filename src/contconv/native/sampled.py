@@ -17,6 +17,7 @@ from contconv.native import library, nets, ops
 from contconv.native.counting import count, counted
 from contconv.native.flops import backward_flops, forward_flops
 from contconv.native.gradients import over_pixels
+from contconv.precision import full_precision
 
 ALGORITHM = ops.ALGORITHMS["factored-output"]
 
@@ -95,7 +96,8 @@ class _Sampled(torch.autograd.Function):
         grad_bias = over_pixels(grad_y) if need_bias else None
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
         if torch.is_grad_enabled() or not nets.serves(x, grad_y, mixing, *parameters):
-            stored = _stored_gradients(ctx.sampling, x, grad_y, mixing, parameters)
+            with full_precision(x.device):  # autocast may be on where backward is called
+                stored = _stored_gradients(ctx.sampling, x, grad_y, mixing, parameters)
             return None, *stored[:2], grad_bias, *stored[2:]
         call = _Call(ctx.sampling, x, mixing, parameters)
         grad_x = torch.empty_like(call.x) if need_x else None

@@ -17,17 +17,19 @@ from contconv.native import ops, sampled
 from contconv.strategies.problem import Problem
 from contconv.transforms import transformed, unobserved
 
-# Filters of up to this size in all, or twice that where each serves several pixels of an image, are made by PyTorch
-# before the call; larger ones in cache, inside the kernel.
+# Filters of up to this size in all, or twice that where each serves several pixels of an image and a batch is much
+# larger than all of them, are made by PyTorch before the call; larger ones in cache, inside the kernel.
 FILTER_BYTES = 2**20
 SEVERAL = 4
+MUCH_LARGER = 8
 
 # A basis that is too large to be remembered is made in pieces of this size, which stay in the cache, and whose memory
 # is used again and again.
 PIECE_BYTES = 8 * 2**20
 
-# What a thread makes at a time of a basis that is not stored, and of its gradient (cpp/pixel_basis.h).
-IN_PLACE_BYTES = 2 * 128 * 2**10
+# What a thread makes at a time of a basis that is not stored, of several pixels, and as much of its gradient
+# (cpp/pixel_basis.h).
+IN_PLACE_BYTES = 128 * 2**10
 
 CPU = torch.device("cpu")
 
@@ -144,7 +146,10 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     """What a call of the native kernel needs beyond input, output and parameters."""
     plan = plan_of(problem, algorithm)
     filters = problem.phases if plan.filters else torch.get_num_threads()
-    basis = torch.get_num_threads() * IN_PLACE_BYTES if plan.in_place else _basis_bytes(problem)
+    basis = _basis_bytes(problem)
+    if plan.in_place:
+        at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
+        basis = min(2 * basis, 2 * torch.get_num_threads() * at_once)
     if plan.rows is not None:
         basis = basis // problem.axes[plan.axis].out_size * plan.rows
     return basis + 8 * filters * problem.taps * problem.weights
@@ -186,8 +191,12 @@ def lane_waste(channels: int) -> float:
 
 def _few(problem: Problem) -> bool:
     depthwise = problem.groups == problem.in_channels == problem.out_channels  # the kernel wants its filters
-    most = 2 * FILTER_BYTES if problem.outputs >= SEVERAL * problem.phases else FILTER_BYTES
-    return depthwise or problem.normalize or 4 * problem.phases * problem.taps * problem.weights <= most
+    filters, batch = (
+        problem.phases * problem.taps * problem.weights,
+        problem.batch * problem.in_channels * problem.inputs,
+    )
+    large = problem.outputs >= SEVERAL * problem.phases and batch >= MUCH_LARGER * filters
+    return depthwise or problem.normalize or 4 * filters <= (2 if large else 1) * FILTER_BYTES
 
 
 def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:

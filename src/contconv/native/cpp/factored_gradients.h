@@ -4,7 +4,8 @@
 //   grad_mixing is z . grad_y, z being made again
 // A share is a panel of input channels times a chunk of the output: shares of different panels have nothing in common
 // but grad_basis, which is added up afterwards, as are the parts of the chunks, in an order that is always the same.
-// Where the basis is a net, grad_basis goes on to the net's parameters at once, and each share has a part of those.
+// Where the basis is a net, a share is all panels of a chunk, for which the net is sampled once, and grad_basis goes on to
+// the net's parameters at once.
 #pragma once
 #include "factored_output.h"
 
@@ -70,7 +71,7 @@ class FactoredGradients {
         basis_copies(panels.count() * (chunks.bands > 1 ? 1 : chunks.count)),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         basis(g, in, block, to.net != nullptr),
-        net_parts(to.net ? panels.count() * chunks.count * basis.gradients_size() : 0),
+        net_parts(to.net ? chunks.count * basis.gradients_size() : 0), panels_at_once(in.net ? panels.count() : 1),
         floats(g.p.threads, (2 * block * g.p.rank + most(g.taps, kWidth)) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
@@ -95,9 +96,10 @@ class FactoredGradients {
       }
       for (int64_t turn = 0; turn < chunks.turns; ++turn) {
         const int64_t count = (chunks.count - turn + chunks.turns - 1) / chunks.turns;
+        const int64_t across = panels.count() / panels_at_once;
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < panels.count() * count; ++i)
-          run_share(i % panels.count(), i / panels.count() * chunks.turns + turn);
+        for (int64_t i = 0; i < across * count; ++i)
+          run_share(i % across * panels_at_once, i / across * chunks.turns + turn);
       }
     }
     add_up();
@@ -121,25 +123,35 @@ class FactoredGradients {
     return basis_parts.data() + (chunks.bands > 1 ? j : j * chunks.count + chunk) * basis_size;
   }
 
-  void run_share(int64_t j, int64_t chunk) const {
-    float* mixing_part = to.mixing ? mixing_parts.data() + (j * chunks.count + chunk) * mixing_size : nullptr;
-    if (mixing_part) fill_zero(mixing_part, mixing_size);
-    float* net_part = to.net ? net_parts.data() + (j * chunks.count + chunk) * basis.gradients_size() : nullptr;
+  // Panels first_panel .. first_panel + panels_at_once - 1.
+  void run_share(int64_t first_panel, int64_t chunk) const {
+    const int64_t last_panel = first_panel + panels_at_once;
+    for (int64_t j = first_panel; j < last_panel && to.mixing; ++j) fill_zero(mixing_part(j, chunk), mixing_size);
+    float* net_part = to.net ? net_parts.data() + chunk * basis.gradients_size() : nullptr;
     if (net_part) fill_zero(net_part, basis.gradients_size());
-    const int me = omp_get_thread_num();
-    const Panel panel = panels[j];
     const int64_t last = chunks.begin(chunk + 1);
     for (int64_t first = chunks.begin(chunk); first < last; first += block) {
-      const PixelRun run = runs.run(me, first, least(last, first + block));
-      const float** grad_y = rows.of(me) + 3 * g.taps;
-      for (int64_t i = 0; i < run.count; ++i)
-        grad_y[i] = in.grad_y + (first + i) * g.p.out_channels + panel.group * g.group_out;
-      if (to.x || to.weights || to.net) make_dz(j, run, grad_y);
+      const PixelRun run = runs.run(omp_get_thread_num(), first, least(last, first + block));
       const float* samples = basis.of(run);
-      visit_taps(panel, run, samples, to.net ? basis.fresh_gradients(run) : to.weights ? basis_part(j, chunk) : nullptr);
+      float* net_gradients = to.net ? basis.fresh_gradients(run) : nullptr;
+      for (int64_t j = first_panel; j < last_panel; ++j)
+        add_run(j, chunk, run, samples, to.weights ? basis_part(j, chunk) : net_gradients);
       if (to.net) basis.add_gradients(run, net_part);
-      if (to.mixing) add_mixing(panel, run, grad_y, mixing_part);
     }
+  }
+
+  void add_run(int64_t j, int64_t chunk, const PixelRun& run, const float* samples, float* sample_gradients) const {
+    const Panel panel = panels[j];
+    const float** grad_y = rows.of(omp_get_thread_num()) + 3 * g.taps;
+    for (int64_t i = 0; i < run.count; ++i)
+      grad_y[i] = in.grad_y + (run.first + i) * g.p.out_channels + panel.group * g.group_out;
+    if (to.x || sample_gradients) make_dz(j, run, grad_y);
+    visit_taps(panel, run, samples, sample_gradients);
+    if (to.mixing) add_mixing(panel, run, grad_y, mixing_part(j, chunk));
+  }
+
+  float* mixing_part(int64_t j, int64_t chunk) const {
+    return mixing_parts.data() + (j * chunks.count + chunk) * mixing_size;
   }
 
   float* dz_of(int thread) const { return floats.of(thread); }                              // [block][rank][kWidth]
@@ -265,7 +277,7 @@ class FactoredGradients {
       add_parts(to.weights, basis_parts.data(), basis_size, basis_copies, g.team(basis_copies * basis_size));
     if (to.net) {
       const Buffer<float> sums(basis.gradients_size());
-      add_parts(sums.data(), net_parts.data(), basis.gradients_size(), panels.count() * chunks.count, 1);
+      add_parts(sums.data(), net_parts.data(), basis.gradients_size(), chunks.count, 1);
       basis.hand_out(sums.data(), *to.net);
     }
     if (!to.mixing) return;
@@ -294,7 +306,8 @@ class FactoredGradients {
   const Buffer<float> basis_parts;    // [basis_copies][classes][T][rank], if there are several
   const PixelRuns runs;
   const PixelBasis basis;
-  const Buffer<float> net_parts;      // [panels][chunks][gradients of the net]
+  const Buffer<float> net_parts;      // [chunks][gradients of the net]
+  const int64_t panels_at_once;
   const PerThread<float> floats;      // dz, z, and x or a turned dz
   const PerThread<const float*> rows;
 };
