@@ -21,6 +21,15 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def refuse_tangent(tensor: Tensor) -> None:
+    """For operations that have no forward derivative, and would drop the tangent."""
+    if forward_mode() and forward_ad.unpack_dual(tensor).tangent is not None:
+        raise NotImplementedError(
+            "the native kernel's gradients have no forward derivative: call the layer, and not its backward alone, "
+            "where tangents are (inside the dual level), or in float64, which PyTorch computes"
+        )
+
+
 def differentiated() -> bool:
     """Whether somebody else than plain autograd takes derivatives, with a tape of his own."""
     if forward_mode():

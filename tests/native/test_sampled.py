@@ -4,6 +4,7 @@ import pytest
 import torch
 from cases import relative_error
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 import contconv
@@ -209,3 +210,16 @@ def test_a_small_image_needs_little_memory(threads):
     many = contconv.ContinuousConv3d(1, 1, 7, kernel=contconv.InternalNet(1, 1, (7, 7, 7), hidden=(128,)))
     said = contconv.explain(many, image(3, 1), scale=SCALES)
     assert said.costs["factored"].bytes >= 2 * 7**3 * 129 * 4  # one pixel's basis and its gradient
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=["in place", "stored"])
+def test_tangents_of_gradients_are_refused_and_not_dropped(batch):
+    layer, x = layer_of(2, 5, 7, {}), image(2, 5, batch).requires_grad_()
+    y = layer(x, scale=SCALES[:2])
+    with forward_ad.dual_level():
+        gradient = forward_ad.make_dual(torch.ones_like(y), torch.ones_like(y))
+        with pytest.raises(NotImplementedError, match="no forward derivative: call the layer"):
+            torch.autograd.grad(y, x, gradient)
+        twin = layer.double()(x.double(), scale=SCALES[:2])
+        (found,) = torch.autograd.grad(twin, x, gradient.double())
+        assert forward_ad.unpack_dual(found).tangent is not None

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contconv.transforms import one_by_one
+from contconv.transforms import one_by_one, refuse_tangent
 
 _forward = torch.ops.contconv.forward
 _backward = torch.ops.contconv.backward
@@ -19,6 +19,7 @@ def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _forward_gradients(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
     x, *tables, weights, mixing = ctx.saved_tensors
+    refuse_tangent(grad_y)
     need_x, need_weights, need_mixing, need_bias = (ctx.needs_input_grad[i] for i in (0, 4, 5, 6))
     grads: tuple[Tensor | None, ...] = (None, None, None)
     if need_x or need_weights or need_mixing:

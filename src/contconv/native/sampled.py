@@ -18,6 +18,7 @@ from contconv.native.counting import count, counted
 from contconv.native.flops import backward_flops, forward_flops
 from contconv.native.gradients import over_pixels
 from contconv.precision import full_precision
+from contconv.transforms import refuse_tangent
 
 ALGORITHM = ops.ALGORITHMS["factored-output"]
 
@@ -92,6 +93,7 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, mixing, *parameters = ctx.saved_tensors
+        refuse_tangent(grad_y)
         need_x, need_mixing, need_bias, *need_parameters = ctx.needs_input_grad[1:]
         grad_bias = over_pixels(grad_y) if need_bias else None
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
