@@ -1,5 +1,6 @@
 """Little images in the official layout, and a run on them: `python synthetic.py OUT PROCESSES EPOCHS [CONSISTENCY]`."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def images(folder: Path) -> tuple[Images, Images]:
     return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
 
 
-OF_THE_RECIPE = ("diffusion", "consistency", "agreement", "agreement_from")
+OF_THE_RECIPE = ("diffusion", "consistency", "agreement", "agreement_from", "agreement_every")
 
 
 def config(epochs: int, network: Network = TINY, **changes) -> Config:
@@ -62,6 +63,6 @@ def same_weights(one: Path, other: Path) -> bool:
 
 if __name__ == "__main__":
     out, processes, epochs, *more = sys.argv[1:]
-    changes = {name: float(value) for name, value in (one.split("=") for one in more)}
+    changes = {name: json.loads(value) for name, value in (one.split("=") for one in more)}
     run(Path(out), epochs=int(epochs), processes=int(processes), **changes)
     leave()

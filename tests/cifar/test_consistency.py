@@ -69,6 +69,24 @@ def test_maps_of_two_sequences_of_scales_are_compared_image_by_image():
     assert disagreement(torch.cat([maps, maps.roll(2, 0)])) > 0.5  # other images than each other's
 
 
+def test_one_side_has_the_half_of_the_gradient_that_goes_through_it():
+    model = build(TINY)
+    x = torch.randn(4, 3, 32, 32)
+    sequences = [contconv.sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    parameters = list(model.convs.parameters())
+
+    def gradients(one_sided, *scales):
+        logits, responses = WithResponses(model, one_sided=one_sided)(x, *scales)
+        assert len(logits) == (4 if one_sided else 8)
+        return torch.autograd.grad(disagreement(responses), parameters)
+
+    whole, first, second = gradients(False, *sequences), gradients(True, *sequences), gradients(True, *sequences[::-1])
+    for both, one, other in zip(whole, first, second, strict=True):
+        torch.testing.assert_close(one + other, both, atol=1e-5 * both.abs().max().item(), rtol=1e-4)
+    with torch.no_grad():
+        assert not WithResponses(model)(x, *sequences)[1].requires_grad
+
+
 def test_what_all_maps_have_in_common_does_not_count():
     """A loss that could be made small by a large offset would be."""
     torch.manual_seed(0)
@@ -83,12 +101,14 @@ def test_a_network_can_be_trained_to_the_same_maps_at_all_scales(data, tmp_path)
     x = augment.normalized(test.pixels)
     sequences = [contconv.sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
     lacking = {}
-    for agreement in (0.0, 20.0):
-        run(tmp_path / f"of-{agreement:g}", epochs=12, agreement=agreement, agreement_from=0.25, data=data)
-        model, _ = load_weights(tmp_path / f"of-{agreement:g}" / "model.safetensors")
+    for agreement, every in ((0.0, 1), (20.0, 1), (40.0, 2)):
+        out = tmp_path / f"of-{agreement:g}-every-{every}"
+        run(out, epochs=12, agreement=agreement, agreement_from=0.25, agreement_every=every, data=data)
+        model, _ = load_weights(out / "model.safetensors")
         with torch.no_grad():
-            lacking[agreement] = disagreement(WithResponses(model)(x, *sequences)[1])
-    assert lacking[20.0] < 0.7 * lacking[0.0]
+            lacking[agreement, every] = disagreement(WithResponses(model)(x, *sequences)[1])
+    assert lacking[20.0, 1] < 0.7 * lacking[0.0, 1]
+    assert lacking[40.0, 2] < 0.8 * lacking[0.0, 1]
 
 
 def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):

@@ -49,17 +49,29 @@ def _corners(way: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 class WithResponses(nn.Module):
-    """A network that returns its last map, before the ReLU, beside the logits: of each sequence of scales in turn."""
+    """A network that returns its last map, before the ReLU, beside the logits: of each sequence of scales in turn.
 
-    def __init__(self, model: nn.Module) -> None:
+    one_sided: the second sequence has a map only, and no gradient goes through that. Both sequences are drawn alike, so
+        either one's part of the gradient of what they differ by has the same mean.
+    """
+
+    def __init__(self, model: nn.Module, *, one_sided: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.one_sided = one_sided
 
     def forward(self, x: Tensor, *sequences: object) -> tuple[Tensor, Tensor]:
         """[N, 3, 32, 32] -> [N, classes], [N, 64, 8, 8], N for each sequence."""
-        each = [(scales,) for scales in sequences] if sequences else [()]
-        responses = torch.cat([self.model.responses(x, *scales) for scales in each])  # type: ignore[operator]
-        return self.model.head(responses.relu()), responses  # type: ignore[operator]
+        maps = [self._map(x, *sequences[:1])]
+        for scales in sequences[1:]:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.one_sided):
+                maps.append(self._map(x, scales))
+        trained = maps[0] if self.one_sided else torch.cat(maps)
+        return self.model.head(trained.relu()), torch.cat(maps)  # type: ignore[operator]
+
+    def _map(self, x: Tensor, *scales: object) -> Tensor:
+        response: Tensor = self.model.responses(x, *scales)  # type: ignore[operator]
+        return response
 
 
 def inconsistency(responses: Tensor, shift: Tensor) -> Tensor:

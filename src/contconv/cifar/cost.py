@@ -24,7 +24,8 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def step_seconds(configs: dict[Name, Config], rounds: int) -> dict[Name, float]:
-    """The median step of each, on random images; the first round is not counted."""
+    """The median step of each, on random images; the first round is not counted. Where not all steps compare maps, a
+    round is one that does and those up to the next."""
     most = max((config.recipe.images_in_a_step for config in configs.values()), default=0)
     pixels = torch.randint(256, (most, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     images = Images(pixels.contiguous(memory_format=torch.channels_last), torch.arange(most) % 10)
@@ -34,11 +35,13 @@ def step_seconds(configs: dict[Name, Config], rounds: int) -> dict[Name, float]:
         for number, (name, config) in enumerate(configs.items()):
             fabric = launched(Devices(), config.precision)
             runs[name] = Run(config, images, images, Path(folder) / str(number), fabric, Watching())
-        for _ in range(1 + rounds):
+        for _round in range(1 + rounds):
             for name, run in runs.items():
-                start = finished(run)
-                run.step()
-                seconds[name].append(finished(run) - start)
+                recipe, start = run.config.recipe, finished(run)
+                steps = recipe.agreement_every if recipe.agreement > 0 else 1
+                for _ in range(steps):
+                    run.step()
+                seconds[name].append((finished(run) - start) / steps)
     return {name: median(took[1:]) for name, took in seconds.items()}
 
 
@@ -55,6 +58,7 @@ class Timed:
 
     label: str
     agreeing: bool
+    """Of those steps that maps are compared in and those between them, the mean."""
     seconds: float
     batch: int
     """Images."""

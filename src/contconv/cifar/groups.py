@@ -111,7 +111,8 @@ def label(evaluation: Record) -> str:
     if config["recipe"]["consistency"]:
         unusual.append(f"consistency {config['recipe']['consistency']:g}")
     if config["recipe"]["agreement"]:
-        unusual.append(f"agreement {config['recipe']['agreement']:g}")
+        every = config["recipe"]["agreement_every"]
+        unusual.append(f"agreement {config['recipe']['agreement']:g}" + (f" every {every} steps" if every > 1 else ""))
     if config["init"] is not None:
         unusual.append("from trained weights")
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")

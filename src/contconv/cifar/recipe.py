@@ -58,11 +58,14 @@ class Recipe:
     sequences of them (CCNet only)."""
     agreement_from: float = 0.0
     """From which share of the training on."""
+    agreement_every: int = 1
+    """In which steps. Above 1, only each so many steps compare the maps, and so many times as much; then no gradient
+    goes through the second sequence, which makes it a third of a step, and it is not trained."""
     initial: Initial = "default"
     """The variance that weights start with: PyTorch's own, or Kaiming's for ReLU."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch"):
+        for name in ("epochs", "batch", "agreement_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not (0 < self.learning_rate < math.inf):

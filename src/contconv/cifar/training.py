@@ -109,7 +109,8 @@ class Run:
             begin(model, config.init)
         self.diffusing = diffusing(model, config.recipe.diffusion)
         chosen = optimizers(config.recipe, model)
-        whole = WithResponses(model) if config.recipe.compares else model
+        one_sided = config.recipe.agreement_every > 1
+        whole = WithResponses(model, one_sided=one_sided) if config.recipe.compares else model
         self.net, *self.optimizers = fabric.setup(whole, *chosen)
         self.state = checkpoint.State(model, chosen, torch.zeros(2, 3, dtype=torch.float64, device=fabric.device))
         checkpoint.load(out, self.state, plain(config))
@@ -140,7 +141,7 @@ class Run:
         if shift is not None:
             total = loss + recipe.consistency * inconsistency(outputs[1], shift)
         elif len(sequences) == 2:
-            total = loss + recipe.agreement * disagreement(outputs[1])
+            total = loss + recipe.agreement * recipe.agreement_every * disagreement(outputs[1])
         self.net.zero_grad()
         self.fabric.backward(total)
         for optimizer in self.optimizers:
@@ -280,11 +281,11 @@ class Run:
 
 
 def sequences_of(config: Config, step: int, steps: int) -> list[Scales]:
-    """The scales of a step, for networks that take some; two sequences of them where their maps must agree."""
+    """The scales of a step, for networks that take some; two sequences of them where the maps must agree."""
     if config.network.model != "ccnet" or not config.random_scales:
         return []
     recipe = config.recipe
-    agreeing = recipe.agreement > 0 and step >= recipe.agreement_from * steps
+    agreeing = recipe.agreement > 0 and step >= recipe.agreement_from * steps and step % recipe.agreement_every == 0
     return [
         draws.scales(config.seed, step, std=config.scale_std, max_denominator=config.max_denominator, purpose=purpose)
         for purpose in ("scales", "other scales")[: 2 if agreeing else 1]

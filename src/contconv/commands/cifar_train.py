@@ -56,6 +56,9 @@ class Train:
     two sequences of them."""
     agreement_from: float | None = None
     """From which share of the training on, 0 to 1."""
+    agreement_every: int | None = None
+    """In which steps: 4 is every fourth, and the second sequence is only looked at and not trained, which costs a
+    twelfth of the time instead of as much again."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
@@ -97,6 +100,7 @@ def config_of(command: Train) -> Config:
             consistency=command.consistency,
             agreement=command.agreement,
             agreement_from=command.agreement_from,
+            agreement_every=command.agreement_every,
             label_smoothing=command.label_smoothing,
         ),
         seed=command.seed,
