@@ -57,8 +57,8 @@ class Train:
     agreement_from: float | None = None
     """From which share of the training on, 0 to 1."""
     agreement_every: int | None = None
-    """In which steps: 4 is every fourth, and the second sequence is only looked at and not trained, which costs a
-    twelfth of the time instead of as much again."""
+    """In which steps: 4 is every fourth, and the second sequence is only looked at and not trained, which takes a tenth
+    more time instead of as much again."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
