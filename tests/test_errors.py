@@ -267,6 +267,17 @@ def test_a_basis_must_have_as_many_functions_as_the_mixing():
     raises(ValueError, "kernel.*basis", lambda: contconv.continuous_conv(X, WrongBasis(), scale=1))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_an_internal_net_must_stay_whole(batch):
+    call = {"x": torch.zeros(batch, 3, 8, 8), "scale": (0.6789, 0.7123)}
+    layer = contconv.ContinuousConv2d(3, 5, 3)
+    layer.kernel.mixing = nn.Parameter(torch.zeros(9, 5, 3))
+    raises(ValueError, r"kernel's basis has 17 functions, its mixing 9; they must agree", layer, **call)
+    layer = contconv.ContinuousConv2d(3, 5, 3)
+    layer.kernel.layers[0] = nn.Linear(2, 16, bias=False)
+    raises(ValueError, r"layers\[0\] of the kernel must have a bias", layer, **call)
+
+
 def test_the_kernel_must_fit_the_layer():
     for kernel in (contconv.SplineKernel(4, 5, (3, 3)), contconv.SplineKernel(4, 6, (3, 3), groups=2)):
         raises(ValueError, "kernel", lambda kernel=kernel: contconv.ContinuousConv2d(4, 6, 3, kernel=kernel))

@@ -84,6 +84,9 @@ class InternalNet(LearnedKernel):
     def net_parameters(self) -> list[Tensor]:
         """Weight and bias of each hidden layer in turn."""
         linear = cast(Sequence[nn.Linear], self.layers)
+        for number, layer in enumerate(linear):
+            if layer.bias is None:
+                raise ValueError(f"layers[{number}] of the kernel must have a bias, as all of its layers")
         return [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
 
     def forward(self, d: Tensor) -> Tensor:

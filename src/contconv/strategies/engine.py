@@ -122,10 +122,12 @@ def _convolved(
 def _in_place(
     pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem
 ) -> Tensor | None:
-    """By a basis that is made where it is used; None if somebody looks on for whom it must be stored."""
+    """By a basis that is made where it is used; None if somebody looks on for whom it must be stored, or if it does not
+    fit the mixing, which is told there."""
     assert is_net(kernel)
     parameters = kernel.net_parameters()
-    if not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
+    fits = len(kernel.mixing) == len(parameters[-1]) + 1
+    if not fits or not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
         return None
     sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups)
     return sampled.convolve(pixels, parameters, kernel.mixing, bias, sampling)
