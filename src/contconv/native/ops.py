@@ -180,7 +180,8 @@ def _described(dtype: torch.dtype, shape: Sequence[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
-def _address(tensor: Tensor | None) -> int | None:
+def address(tensor: Tensor | None) -> int | None:
+    """Where it begins in memory."""
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -205,7 +206,7 @@ def _forward(
             raise ValueError(f"bias must be float32 [{problem.out_channels}], but is {told}")
         bias = bias.contiguous()
     y = x.new_empty(_y_shape(x, tables, weights, mixing))
-    inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), _address(mixing), _address(bias))
+    inputs = library.Inputs(x.data_ptr(), None, weights.data_ptr(), address(mixing), address(bias))
     if _here.inference and y.nbytes >= NEW_EACH_TIME:
         library.ask_for_large_pages(y.data_ptr(), y.nbytes)
     if writes_output():
@@ -249,8 +250,8 @@ def _backward(
         raise ValueError(f"grad_y must be float32 with the shape of y, but is {_described(grad_y.dtype, grad_y.shape)}")
     like = (x if need_x else None, weights if need_weights else None, mixing if need_mixing else None)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in like]
-    inputs = library.Inputs(x.data_ptr(), grad_y.data_ptr(), weights.data_ptr(), _address(mixing), None)
-    library.backward(problem, inputs, library.Gradients(*map(_address, grads)), algorithm)
+    inputs = library.Inputs(x.data_ptr(), grad_y.data_ptr(), weights.data_ptr(), address(mixing), None)
+    library.backward(problem, inputs, library.Gradients(*map(address, grads)), algorithm)
     grad_x, grad_weights, grad_mixing = (x.new_empty(0) if grad is None else grad for grad in grads)
     return grad_x, grad_weights, grad_mixing
 

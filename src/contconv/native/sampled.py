@@ -105,7 +105,7 @@ class _Sampled(torch.autograd.Function):
         grad_x = torch.empty_like(call.x) if need_x else None
         grad_mixing = torch.empty_like(call.mixing) if need_mixing else None
         grads = [torch.empty_like(p) for p in call.parameters] if any(need_parameters) else []
-        to = library.Gradients(_address(grad_x), None, _address(grad_mixing))
+        to = library.Gradients(ops.address(grad_x), None, ops.address(grad_mixing))
         if grads:
             to.net = ctypes.pointer(nets.addresses(grads))
         grad_y = grad_y.contiguous()
@@ -139,8 +139,8 @@ class _Call:
 
     def inputs(self, *, grad_y: Tensor | None = None, bias: Tensor | None = None) -> library.Inputs:
         return library.Inputs(
-            self.x.data_ptr(), _address(grad_y), None, self.mixing.data_ptr(), _address(bias), ctypes.pointer(self.net),
-            tuple(offset.data_ptr() for offset in self.sampling.offsets),
+            self.x.data_ptr(), ops.address(grad_y), None, self.mixing.data_ptr(), ops.address(bias),
+            ctypes.pointer(self.net), tuple(offset.data_ptr() for offset in self.sampling.offsets),
         )  # fmt: skip
 
 
@@ -156,7 +156,3 @@ def _stored_gradients(
     )  # fmt: skip
     gradient = grad_basis.reshape(basis.shape)
     return [grad_x, grad_mixing, *nets.parameter_gradients(points, parameters, sampling.slope, gradient)]
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
