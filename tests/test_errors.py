@@ -298,6 +298,34 @@ def test_a_fixed_kernel_brings_its_own_size():
     raises(ValueError, "kernel_size", lambda: contconv.ContinuousConv2d(4, 4, 3, kernel=contconv.Cubic(), groups=4))
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"stride": 2}, "ContinuousConv2d has no stride: give scale=1/2 for a stride of 2"),
+        ({"padding": 1}, "ContinuousConv2d has no padding: none is needed"),
+        ({"colour": 1}, "ContinuousConv2d has no colour"),
+        ({"bias": torch.zeros(2)}, "bias must be True or False, got Tensor"),
+        ({"antialias": "no"}, "antialias must be True or False, got str"),
+    ],
+    ids=str,
+)
+def test_options_of_other_layers_are_refused_with_what_to_give_instead(option, words):
+    with pytest.raises(TypeError, match=words):
+        contconv.ContinuousConv2d(3, 2, 3, **option)
+
+
+def test_the_dtype_of_a_layer_must_be_of_floating_point():
+    with pytest.raises(ValueError, match=r"dtype must be a floating-point type, got torch.int32"):
+        contconv.ContinuousConv2d(3, 2, 3, dtype=torch.int32)
+
+
+def test_what_is_explained_must_be_a_layer_and_a_shape():
+    with pytest.raises(TypeError, match="layer must be a ContinuousConv1d, 2d or 3d, got Conv2d"):
+        contconv.explain(torch.nn.Conv2d(3, 2, 3), (1, 3, 8, 8))
+    with pytest.raises(TypeError, match="x_or_shape must be a tensor or its shape"):
+        contconv.explain(contconv.ContinuousConv2d(3, 2, 3), 64)
+
+
 # Of a kernel
 
 
@@ -391,31 +419,3 @@ def test_sample_scales_checks_what_it_is_given(arguments, error):
 )
 def test_output_sizes_checks_what_it_is_given(in_size, scales, error, match):
     raises(error, match, lambda: contconv.output_sizes(in_size, scales))
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ({"stride": 2}, "ContinuousConv2d has no stride: give scale=1/2 for a stride of 2"),
-        ({"padding": 1}, "ContinuousConv2d has no padding: none is needed"),
-        ({"colour": 1}, "ContinuousConv2d has no colour"),
-        ({"bias": torch.zeros(2)}, "bias must be True or False, got Tensor"),
-        ({"antialias": "no"}, "antialias must be True or False, got str"),
-    ],
-    ids=str,
-)
-def test_options_of_other_layers_are_refused_with_what_to_give_instead(option, words):
-    with pytest.raises(TypeError, match=words):
-        contconv.ContinuousConv2d(3, 2, 3, **option)
-
-
-def test_the_dtype_of_a_layer_must_be_of_floating_point():
-    with pytest.raises(ValueError, match=r"dtype must be a floating-point type, got torch.int32"):
-        contconv.ContinuousConv2d(3, 2, 3, dtype=torch.int32)
-
-
-def test_what_is_explained_must_be_a_layer_and_a_shape():
-    with pytest.raises(TypeError, match="layer must be a ContinuousConv1d, 2d or 3d, got Conv2d"):
-        contconv.explain(torch.nn.Conv2d(3, 2, 3), (1, 3, 8, 8))
-    with pytest.raises(TypeError, match="x_or_shape must be a tensor or its shape"):
-        contconv.explain(contconv.ContinuousConv2d(3, 2, 3), 64)
