@@ -14,17 +14,15 @@ from torch.autograd import Function
 from contconv.precision import full_precision
 from contconv.strategies.classes import (
     Class,
-    add_windows,
     classes,
-    convolved,
     filters,
     matrices,
     over_phases,
-    windows,
 )
 from contconv.strategies.phase_conv import PhaseConv, pixels_seen
 from contconv.strategies.problem import Problem
 from contconv.strategies.products import Desk, correlated, sent_back
+from contconv.strategies.windows import add_windows, convolved, windows
 
 
 def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:

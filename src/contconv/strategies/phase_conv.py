@@ -14,17 +14,15 @@ from torch.autograd import Function
 
 from contconv.precision import full_precision
 from contconv.strategies.classes import (
-    add_windows,
     classes,
-    convolved,
     filters,
     matrices,
     over_phases,
-    windows,
 )
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
 from contconv.strategies.products import Desk, correlated, sent_back
+from contconv.strategies.windows import add_windows, convolved, windows
 from contconv.transforms import one_by_one
 
 

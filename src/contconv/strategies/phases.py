@@ -56,7 +56,7 @@ class Phases:
         of_a_class = most_filters(problem) * problem.taps * problem.weights
         kept = of_a_class if filters_pass(problem) else filters
         numbers = 2 * kept + of_a_class + problem.batch * problem.in_channels * problem.inputs
-        indices = 16 * piece_bytes(problem) // (max(problem.dtype.itemsize, 4) * problem.in_channels // problem.groups)
+        indices = 24 * piece_bytes(problem) // (max(problem.dtype.itemsize, 4) * problem.in_channels // problem.groups)
         return Cost(macs, max(problem.dtype.itemsize, 4) * numbers + 2 * piece_bytes(problem) + indices)
 
     def engine(self, problem: Problem) -> str:
