@@ -314,6 +314,15 @@ def test_options_of_other_layers_are_refused_with_what_to_give_instead(option, w
         contconv.ContinuousConv2d(3, 2, 3, **option)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("by", ["layer", "function"])
+def test_torch_jit_trace_is_told_what_to_use_instead(by):
+    layer = contconv.ContinuousConv2d(3, 4, 3, scale=2 / 3)
+    function = layer if by == "layer" else lambda x: contconv.continuous_conv(x, layer.kernel, scale=2 / 3)
+    with pytest.raises(NotImplementedError, match="cannot follow continuous layers: use"):
+        torch.jit.trace(function, torch.ones(1, 3, 6, 6))
+
+
 def test_the_dtype_of_a_layer_must_be_of_floating_point():
     with pytest.raises(ValueError, match=r"dtype must be a floating-point type, got torch.int32"):
         contconv.ContinuousConv2d(3, 2, 3, dtype=torch.int32)

@@ -13,7 +13,7 @@ from contconv.precision import autocasts, computing_dtype, full_precision
 from contconv.size import PerAxis, Size, exact, exact_size, per_axis, scales_and_sizes
 from contconv.strategies import Problem, biased, chosen
 from contconv.tracing import exportable, exported_flexibly, has_symbols, in_graph, served_by
-from contconv.transforms import differentiated, exporting, transformed
+from contconv.transforms import differentiated, exporting, refuse_jit_trace, transformed
 
 
 def continuous_conv(
@@ -57,6 +57,7 @@ def computed(
     antialias: bool, center: PerAxis, strategy: str | None, memory_limit: int | None, kernel_size: Size | None,
 ) -> Tensor:  # fmt: skip
     """`continuous_conv`, with nobody else to do it."""
+    refuse_jit_trace()
     check_tensors(x, kernel, bias)
     dtype = computing_dtype(x)
     if exporting() and has_symbols(x):

@@ -20,7 +20,7 @@ from torch import nn
 
 from contconv.arguments import drawn, outlined
 from contconv.size import PerAxis, Size
-from contconv.transforms import unobserved, while_tracing
+from contconv.transforms import refuse_jit_trace, unobserved, while_tracing
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Resizing(nn.Module):
 
     def resize(self, in_size: Sequence[int], *, scale: PerAxis | None = None, size: Size | None = None) -> Resize:
         """The grid of a call on so many pixels: as it says, else as `contconv.scales` says, else the layer's own."""
+        refuse_jit_trace()
         if scale is None and size is None:
             return self.answer("unasked", in_size)
         if torch.compiler.is_compiling():

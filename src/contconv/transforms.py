@@ -30,6 +30,15 @@ def refuse_tangent(tensor: Tensor) -> None:
         )
 
 
+def refuse_jit_trace() -> None:
+    """Its sizes are tensors, of which no exact grid can be made."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        raise NotImplementedError(
+            "torch.jit.trace (or torch.onnx.export with dynamo=False) cannot follow continuous layers: "
+            "use torch.export or torch.compile, or torch.onnx.export with dynamo=True"
+        )
+
+
 def differentiated() -> bool:
     """Whether somebody else than plain autograd takes derivatives, with a tape of his own."""
     if forward_mode():
