@@ -130,3 +130,11 @@ def test_without_a_name_a_strategy_runs_that_has_no_reason_against_it(problem, k
     assert list(explained.reasons) == STRATEGY_NAMES
     assert explained.reasons[explained.strategy] == []
     assert all(name in str(explained) for name in STRATEGY_NAMES)
+
+
+@pytest.mark.parametrize("kernel", ["internal", "spline"])
+@pytest.mark.parametrize(("batch", "side", "scale"), [(8, 7, (1.5, 0.8)), (1, 28, (0.7, 0.83)), (1, 28, (1.3, 0.83))])
+def test_channels_that_stay_apart_are_not_factored(kernel, batch, side, scale):
+    """Natively, that takes 10 to 20 times as long as filters do: nothing is there to fill the lanes of a vector."""
+    layer = contconv.ContinuousConv2d(64, 64, 3, groups=64, kernel=kernel, scale=scale)
+    assert contconv.explain(layer, (batch, 64, side, side)).strategy == "phases"

@@ -64,8 +64,8 @@ class Factored:
             "basis": problem.phases * problem.taps * problem.basis_functions,
         }
         if self._native(problem):
-            counts["spread"] *= lane_waste(channels)
-            counts["mixed"] *= lane_waste(problem.out_channels)
+            counts["spread"] *= lane_waste(channels // problem.groups)
+            counts["mixed"] *= lane_waste(problem.out_channels // problem.groups)
             if not problem.training:
                 counts["sampled"] = sampled_anew(problem, self._algorithm(problem))
         else:
