@@ -67,6 +67,7 @@ def forward_flops(
         work.applied + work.formed,
         work.spread(in_channels) + work.mixed(work.outputs),
         work.spread(out_channels) + work.mixed(work.inputs),
+        work.applied + work.formed,
     )
     return 2 * macs[algorithm]
 
@@ -77,7 +78,7 @@ def backward_flops(
 ) -> int:  # fmt: skip
     """Of `contconv::backward`, likewise."""
     work = _work(x, (t0, t1, t2), weights, mixing)
-    if algorithm == 0:
+    if algorithm in (0, 3):
         macs = need_x * (work.applied + work.formed)
         macs += (need_weights or need_mixing) * work.applied + (need_weights + need_mixing) * work.formed
         return 2 * macs

@@ -26,6 +26,7 @@ ALGORITHMS = {
     "filters": 0,  # form each class's filter in cache, apply it to the class's pixels in the whole batch
     "factored-output": 1,  # basis . x at each output pixel, then mixing; never forms a filter
     "factored-input": 2,  # mixing . x at each input pixel, then basis; its backward is that of "factored-output"
+    "made-filters": 3,  # form all filters first, and go on as with given ones: for few
 }
 
 
@@ -172,7 +173,8 @@ def _why_not(
     if mixing is not None and tuple(mixing[1][:-2]) not in ((filters[4],), (taps, filters[4])):
         return f"mixing must be [R, Cout, Cin / groups] with R={filters[4]}, but is {_described(*mixing)}"
     if algorithm != 0 and (mixing is None or len(mixing[1]) == 4):
-        return "the factored algorithms need a basis and one mixing for all taps"
+        names = ", ".join(name for name in ALGORITHMS if name != "filters")
+        return f"{names} need a basis and one mixing for all taps"
     return None
 
 

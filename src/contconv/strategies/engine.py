@@ -18,7 +18,7 @@ from contconv.strategies.problem import Problem
 from contconv.transforms import transformed, unobserved
 
 # Filters of up to this size in all, or twice that where each serves several pixels of an image and a batch is much
-# larger than all of them, are made by PyTorch before the call; larger ones in cache, inside the kernel.
+# larger than all of them, are made before anything else; larger ones in cache, as they are used.
 FILTER_BYTES = 2**20
 SEVERAL = 4
 MUCH_LARGER = 8
@@ -53,7 +53,7 @@ class Plan:
     """How the native kernel goes about a problem."""
 
     filters: bool
-    """All filters are made before the call."""
+    """All filters are made before anything else: in training by the kernel itself, where they are basis . mixing."""
     axis: int = 0
     rows: int | None = None
     """So many outputs along the axis are made at once; None: all."""
@@ -110,9 +110,13 @@ def _convolved(
         tables[len(ones) + plan.axis] = table
     y = _in_place(pixels, tables, kernel, bias, problem) if plan.in_place else None
     if y is None:
+        made = plan.filters and problem.training and not (problem.per_tap or problem.normalize)
         weights, mixing = (
-            _filters(kernel, problem) if plan.filters else _basis_and_mixing(kernel, problem, once=table is not None)
+            _filters(kernel, problem)
+            if plan.filters and not made
+            else _basis_and_mixing(kernel, problem, once=table is not None)
         )
+        algorithm = "made-filters" if made else algorithm
         phases = ones + tuple(axis.phases for axis in problem.axes)
         weights = weights.reshape(*phases, problem.taps, *weights.shape[2 * len(problem.axes) :])
         y = ops.convolve(pixels, tables, weights, mixing, bias, groups=problem.groups, algorithm=algorithm)

@@ -14,7 +14,7 @@ constexpr int64_t kCellBytes = 192 << 10;   // of input: with filters and output
 
 inline int64_t filter_bytes(const Geometry& g) { return 4 * g.classes * g.taps * g.p.out_channels * g.group_in; }
 
-// Whether that is so. The weights must be filters: those of so few classes are made before the call.
+// Whether that is so. The weights must be filters: those of so few classes are made first (made_filters.h).
 inline bool filters_are_few(const Geometry& g) {
   return g.p.rank == 0 && g.out_pixels > 0 && filter_bytes(g) <= kFewBytes;
 }

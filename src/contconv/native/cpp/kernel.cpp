@@ -7,6 +7,7 @@
 #include "few_gradients.h"
 #include "grad_input.h"
 #include "grad_weights.h"
+#include "made_filters.h"
 #include "net.h"
 #include "problem.h"
 #include "transposed.h"
@@ -15,6 +16,11 @@ namespace contconv {
 namespace {
 
 int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int algorithm) {
+  if (algorithm == CONTCONV_MADE_FILTERS) {
+    const MadeFilters made(p, in);
+    made.make();
+    return forward(made.problem, made.inputs, y, CONTCONV_FILTERS);
+  }
   const Geometry g(p);
   if (algorithm == CONTCONV_FACTORED_OUTPUT) {
     FactoredOutput(g, in, y).run();
@@ -42,6 +48,15 @@ void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) 
 }
 
 int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvGradients& to, int algorithm) {
+  if (algorithm == CONTCONV_MADE_FILTERS) {
+    const MadeFilters made(p, in);
+    if (to.x) made.make();
+    const bool down = to.weights || to.mixing;
+    const Buffer<float> gradients(down ? made.floats() : 0);
+    backward(made.problem, made.inputs, {to.x, down ? gradients.data() : nullptr, nullptr}, CONTCONV_FILTERS);
+    if (down) made.hand_down(gradients.data(), to);
+    return CONTCONV_OK;
+  }
   const Geometry g(p);
   if (algorithm != CONTCONV_FILTERS) {
     FactoredGradients(g, in, to).run();

@@ -26,6 +26,7 @@ enum ContconvAlgorithm {
   CONTCONV_FILTERS = 0,          // form each class's filter in cache, apply it to all pixels of the class
   CONTCONV_FACTORED_OUTPUT = 1,  // z = basis . x at each output pixel, then y = mixing . z
   CONTCONV_FACTORED_INPUT = 2,   // u = mixing . x at each input pixel, then y = basis . u
+  CONTCONV_MADE_FILTERS = 3,     // form all filters, then go on as with given ones
 };
 
 // A net of linear layers, each followed by a leaky one: x where it is positive, slope * x elsewhere (slope > 0).
