@@ -17,7 +17,7 @@ from torch import Tensor
 from contconv.grid import Axis
 from contconv.strategies.problem import Problem
 
-PIECE_BYTES = 8 * 2**20  # of what is seen, so that it stays in the cache and its memory is used again and again
+PIECE_BYTES = 4 * 2**20  # of what is seen, so that it stays in the cache and its memory is used again and again
 FILTER_BYTES = 2 * 2**20  # of the filters of several rows, so that they stay in the cache, too
 
 
