@@ -73,8 +73,10 @@ def test_two_processes_have_the_course_of_one(data, tmp_path, compared):
         assert float(row["accuracy"]) == pytest.approx(float(other["accuracy"]), abs=1e-12)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     off = torch.cat([(first[name] - second[name]).abs().flatten() for name in first])
-    if compared:  # a gradient that is nothing but rounding is a step like any other, for Adam and Muon
-        assert (off > 1e-4).double().mean() < 0.02
+    if compared:
+        # A gradient that is nothing but rounding is a step like any other, for Adam and Muon; and half a batch may be
+        # computed by another strategy, which rounds in its own way.
+        assert (off > 1e-4).double().mean() < 0.1
         assert off.max() < 2e-2
     else:
         assert off.max() < 1e-4
