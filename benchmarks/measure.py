@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import random
 import statistics
 import threading
 import time
@@ -17,20 +18,23 @@ ENOUGH = 7  # rounds: the median of three is still what a busy neighbour makes i
 
 
 def interleaved_seconds(calls: dict[str, Callable[[], object]], rounds: int, budget: float) -> dict[str, float]:
-    """The median time of each call; every round runs all of them, so that a slow moment of the machine hits them alike.
+    """The median time of each call; every round runs all of them, so that a slow moment of the machine hits them alike,
+    and in an order of its own: whether memory has to be faulted in depends on what ran before.
 
     Stops after `rounds`, or when `budget` seconds are spent and there are enough of them for a median.
     """
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
+    order, shuffle = list(calls), random.Random(0).shuffle
     start = time.perf_counter()
     for done in range(rounds):
         if done >= ENOUGH and time.perf_counter() - start > budget:
             break
-        for name, call in calls.items():
+        shuffle(order)
+        for name in order:
             before = time.perf_counter()
-            call()
+            calls[name]()
             times[name].append(time.perf_counter() - before)
     return {name: statistics.median(values) for name, values in times.items()}
 

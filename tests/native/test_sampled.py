@@ -1,4 +1,6 @@
-"""A basis that is a net, sampled where it is used: the same as one that is stored, for less memory."""
+"""A basis that is a net, sampled by the native kernel itself: the same as one that is stored."""
+
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -26,19 +28,34 @@ CASES = {
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def layer_of(axes: int, channels: int, out: int, options: dict, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+@dataclass(frozen=True)
+class Way:
+    """Where the net is sampled by the kernel: for each pixel of one image, or for few filters."""
+
+    strategy: str
+    batch: int
+    scales: tuple[float, ...]
+
+
+WAYS = {"pixels": Way("factored", 1, SCALES), "filters": Way("phases", 3, (2 / 3, 0.75, 1.5))}
+either_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def layer_of(
+    axes: int, channels: int, out: int, options: dict, dtype: torch.dtype = torch.float32, strategy: str = "factored"
+) -> torch.nn.Module:
     torch.manual_seed(0)
-    return CONVS[axes](channels, out, **{"kernel_size": 3, **options}, strategy="factored").to(dtype)
+    return CONVS[axes](channels, out, **{"kernel_size": 3, **options}, strategy=strategy).to(dtype)
 
 
 def image(axes: int, channels: int, batch: int = 1) -> Tensor:
     return torch.randn(batch, channels, *SIZES[:axes], generator=torch.Generator().manual_seed(1))
 
 
-def trained(layer: torch.nn.Module, x: Tensor) -> list[Tensor]:
+def trained(layer: torch.nn.Module, x: Tensor, scales: tuple[float, ...] = SCALES) -> list[Tensor]:
     """The output, and the gradients of x and of every parameter."""
     x = x.clone().requires_grad_()
-    y = layer(x, scale=SCALES[: x.ndim - 2])
+    y = layer(x, scale=scales[: x.ndim - 2])
     weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y)
     return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, *layer.parameters()])]
 
@@ -51,49 +68,53 @@ def counting_uses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @each_case
-def test_outputs_and_gradients_are_those_of_float64(isa, case, monkeypatch):
+@either_way
+def test_outputs_and_gradients_are_those_of_float64(isa, way, case, monkeypatch):
     axes, channels, out, options = case
     uses = counting_uses(monkeypatch)
-    x = image(axes, channels)
-    got = trained(layer_of(axes, channels, out, options), x)
+    x = image(axes, channels, way.batch)
+    got = trained(layer_of(axes, channels, out, options, strategy=way.strategy), x, way.scales)
     assert uses == [1]
-    want = trained(layer_of(axes, channels, out, options, torch.float64), x.double())
+    want = trained(layer_of(axes, channels, out, options, torch.float64), x.double(), way.scales)
     assert uses == [1]
     for number, (found, wanted) in enumerate(zip(got, want, strict=True)):
         assert relative_error(found, wanted) < (2e-6 if number == 0 else 1e-5)
 
 
 @each_case
-def test_the_output_is_that_of_a_stored_basis_to_the_last_bit(isa, case, monkeypatch):
+@either_way
+def test_the_output_is_that_of_a_stored_basis_to_the_last_bit(isa, way, case, monkeypatch):
     axes, channels, out, options = case
-    layer, x = layer_of(axes, channels, out, options), image(axes, channels)
-    in_place = trained(layer, x)
+    layer, x = layer_of(axes, channels, out, options, strategy=way.strategy), image(axes, channels, way.batch)
+    in_place = trained(layer, x, way.scales)
     monkeypatch.setattr(sampled, "serves", lambda *_: False)
-    stored = trained(layer, x)
+    stored = trained(layer, x, way.scales)
     assert torch.equal(in_place[0], stored[0])
     for a, b in zip(in_place, stored, strict=True):
         assert relative_error(a, b) < 1e-6
 
 
-def test_results_depend_neither_on_threads_nor_on_the_run(isa, threads):
+@either_way
+def test_results_depend_neither_on_threads_nor_on_the_run(isa, threads, way):
     layer = contconv.ContinuousConv2d(32, 32, 3)
-    x = torch.randn(1, 32, 64, 64, generator=torch.Generator().manual_seed(1))  # more than one thread's
+    x = torch.randn(way.batch, 32, 64, 64, generator=torch.Generator().manual_seed(1))  # more than one thread's
     results = []
     for count in (1, 2, 2):
         torch.set_num_threads(count)
-        results.append(trained(layer, x))
+        results.append(trained(layer, x, way.scales))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 @pytest.mark.parametrize("kept", ["x", "mixing", "layers", "bias"])
-def test_only_gradients_that_are_wanted(isa, kept):
-    layer, x = layer_of(2, 5, 7, {}), image(2, 5)
-    want = dict(zip(("y", "x", *dict(layer.named_parameters())), trained(layer, x), strict=True))
+@either_way
+def test_only_gradients_that_are_wanted(isa, way, kept):
+    layer, x = layer_of(2, 5, 7, {}, strategy=way.strategy), image(2, 5, way.batch)
+    want = dict(zip(("y", "x", *dict(layer.named_parameters())), trained(layer, x, way.scales), strict=True))
     for name, parameter in layer.named_parameters():
         parameter.requires_grad_(kept in name)
     x.requires_grad_(kept == "x")
-    y = layer(x, scale=SCALES[:2])
+    y = layer(x, scale=way.scales[:2])
     (y * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
     found = {"x": x.grad, **{name: parameter.grad for name, parameter in layer.named_parameters()}}
     for name, grad in found.items():
@@ -101,23 +122,26 @@ def test_only_gradients_that_are_wanted(isa, kept):
         assert grad is None or torch.equal(grad, want[name])
 
 
-def test_derivatives_of_derivatives(isa):
-    layer, twin = layer_of(2, 3, 4, {}), layer_of(2, 3, 4, {}, torch.float64)
+@either_way
+def test_derivatives_of_derivatives(isa, way):
+    layer, twin = layer_of(2, 3, 4, {}, strategy=way.strategy), layer_of(2, 3, 4, {}, torch.float64)
+    x = image(2, 3, way.batch)
 
     def second(layer: torch.nn.Module, x: Tensor) -> tuple[Tensor, ...]:
         inputs = [x.clone().requires_grad_(), *layer.parameters()]
-        y = layer(inputs[0], scale=SCALES[:2])
+        y = layer(inputs[0], scale=way.scales[:2])
         first = torch.autograd.grad(y.pow(3).sum(), inputs, create_graph=True)
         return torch.autograd.grad(sum(grad.square().sum() for grad in first), inputs)
 
-    for found, wanted in zip(second(layer, image(2, 3)), second(twin, image(2, 3).double()), strict=True):
+    for found, wanted in zip(second(layer, x), second(twin, x.double()), strict=True):
         assert relative_error(found, wanted) < 1e-5
 
 
-def test_gradients_in_batches(isa):
-    layer, x = layer_of(2, 3, 4, {}), image(2, 3).requires_grad_()
+@either_way
+def test_gradients_in_batches(isa, way):
+    layer, x = layer_of(2, 3, 4, {}, strategy=way.strategy), image(2, 3, way.batch).requires_grad_()
     inputs = [x, *layer.parameters()]
-    y = layer(x, scale=SCALES[:2])
+    y = layer(x, scale=way.scales[:2])
     weights = torch.randn(3, *y.shape, generator=torch.Generator().manual_seed(3))
     batched = torch.autograd.grad(y, inputs, weights, is_grads_batched=True, retain_graph=True)
     for number, weight in enumerate(weights):
@@ -179,10 +203,24 @@ def test_a_flop_counter_counts_the_net_at_every_tap():
     assert counter.get_total_flops() == 2 * outputs * (3 * spread + 2 * mixed + 4 * net)
 
 
-def test_offsets_must_fit_the_tables():
+def test_a_flop_counter_counts_the_net_at_every_tap_of_every_filter():
+    layer, x = layer_of(2, 3, 4, {}, strategy="phases"), image(2, 3, 2).requires_grad_()
+    with FlopCounterMode(display=False) as counter:
+        y = layer(x, scale=2 / 3)
+    applied, made = y.shape[0] * y.shape[-1] * y.shape[-2] * 9 * 12, 17 * 4 * 9 * 12
+    net = 4 * 9 * nets.macs(1, layer.kernel.net_parameters())
+    assert counter.get_total_flops() == 2 * (applied + made + net)
+    with FlopCounterMode(display=False) as counter:
+        y.sum().backward()
+    assert counter.get_total_flops() == 2 * (2 * applied + 3 * made + 4 * net)
+
+
+def test_what_is_sampled_must_make_sense():
     table = torch.zeros(2, 4, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"offsets must be contiguous float32 \[phases, 3\]"):
-        sampled.Sampling([table] * 3, [torch.zeros(1, 2)] * 3, 2, 0.01, 1)
+        sampled.Sampling([table] * 3, [torch.zeros(1, 2)] * 3, 2, 0.01, 1, "factored-output")
+    with pytest.raises(ValueError, match="algorithm must be factored-output or made-filters, got 'filters'"):
+        sampled.Sampling([table] * 3, [torch.zeros(1, 3)] * 3, 2, 0.01, 1, "filters")
 
 
 @pytest.mark.parametrize("batch", [1, 2], ids=["in place", "stored"])

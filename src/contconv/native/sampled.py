@@ -1,7 +1,8 @@
-"""Convolutions whose basis is a small net, sampled where it is used and stored nowhere.
+"""Convolutions whose basis is a small net that the native kernel samples itself.
 
 Where hardly two output pixels share a phase, as in one image at an arbitrary scale, the basis is larger than the image,
-and its gradient as well. The native kernel makes both for some pixels at a time, in cache.
+and its gradient as well: "factored-output" makes both for some pixels at a time, in cache, and stores neither. Where
+filters are few, "made-filters" takes one call for what are three otherwise.
 """
 
 import ctypes
@@ -20,8 +21,6 @@ from contconv.native.gradients import over_pixels
 from contconv.precision import full_precision
 from contconv.transforms import refuse_tangent
 
-ALGORITHM = ops.ALGORITHMS["factored-output"]
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -35,11 +34,20 @@ class Sampling:
     """The net looks at so many of them, the last ones."""
     slope: float
     groups: int
+    algorithm: str
+    """"factored-output" or "made-filters"."""
 
     def __post_init__(self) -> None:
+        if self.algorithm not in ("factored-output", "made-filters"):
+            raise ValueError(f"algorithm must be factored-output or made-filters, got {self.algorithm!r}")
         for table, offset in zip(self.tables, self.offsets, strict=True):
             if offset.dtype != torch.float32 or not offset.is_contiguous() or offset.shape[1] != table.shape[1] - 1:
                 raise ValueError(f"offsets must be contiguous float32 [phases, {table.shape[1] - 1}], got {offset}")
+
+    @property
+    def code(self) -> int:
+        """Of the algorithm."""
+        return ops.ALGORITHMS[self.algorithm]
 
     def basis_shape(self, functions: int) -> torch.Size:
         """[P0, P1, P2, T, R]."""
@@ -66,8 +74,9 @@ def serves(x: Tensor, parameters: Sequence[Tensor], mixing: Tensor, bias: Tensor
 def convolve(
     x: Tensor, parameters: Sequence[Tensor], mixing: Tensor, bias: Tensor | None, sampling: Sampling
 ) -> Tensor:
-    """`ops.convolve` by "factored-output", the basis being the units that `nets.units` makes; differentiable any number
-    of times. x: [N, D, H, W, Cin]; parameters: weight and bias of each layer in turn; mixing: [R, Cout, Cin / groups].
+    """`ops.convolve`, the basis being the units that `nets.units` makes; differentiable any number of times.
+
+    x: [N, D, H, W, Cin]; parameters: weight and bias of each layer in turn; mixing: [R, Cout, Cin / groups].
     """
     return _Sampled.apply(sampling, x, mixing, bias, *parameters)
 
@@ -83,10 +92,10 @@ class _Sampled(torch.autograd.Function):
         bias = None if bias is None else bias.contiguous()
         y = x.new_empty(x.shape[0], *(table.shape[0] for table in sampling.tables), mixing.shape[-2])
         if ops.writes_output():
-            library.forward(call.problem, call.inputs(bias=bias), y.data_ptr(), ALGORITHM)
+            library.forward(call.problem, call.inputs(bias=bias), y.data_ptr(), sampling.code)
         if counted():
             t0, t1, t2 = (table.shape for table in sampling.tables)
-            flops = forward_flops(x.shape, t0, t1, t2, call.basis, mixing.shape, None, sampling.groups, ALGORITHM)
+            flops = forward_flops(x.shape, t0, t1, t2, call.basis, mixing.shape, None, sampling.groups, sampling.code)
             count(flops // 2 + call.net_macs)
         return y
 
@@ -109,12 +118,12 @@ class _Sampled(torch.autograd.Function):
         if grads:
             to.net = ctypes.pointer(nets.addresses(grads))
         grad_y = grad_y.contiguous()
-        library.backward(call.problem, call.inputs(grad_y=grad_y), to, ALGORITHM)
+        library.backward(call.problem, call.inputs(grad_y=grad_y), to, ctx.sampling.code)
         if counted():
             t0, t1, t2 = (table.shape for table in ctx.sampling.tables)
             flops = backward_flops(
-                x.shape, grad_y.shape, t0, t1, t2, call.basis, mixing.shape, ctx.sampling.groups, ALGORITHM, need_x,
-                bool(grads), need_mixing,
+                x.shape, grad_y.shape, t0, t1, t2, call.basis, mixing.shape, ctx.sampling.groups, ctx.sampling.code,
+                need_x, bool(grads), need_mixing,
             )  # fmt: skip
             count(flops // 2 + (4 if grads else 1) * call.net_macs)
         return None, grad_x, grad_mixing, grad_bias, *(grads if grads else (None for _ in parameters))
@@ -128,12 +137,14 @@ class _Call:
         self.x, self.mixing, self.parameters = x.contiguous(), mixing.contiguous(), [p.contiguous() for p in parameters]
         self.basis = sampling.basis_shape(len(parameters[-1]) + 1)
         weights = (torch.float32, self.basis)
-        self.problem = ops.problem_of(self.x, sampling.tables, weights, self.mixing, sampling.groups, ALGORITHM)
+        self.problem = ops.problem_of(self.x, sampling.tables, weights, self.mixing, sampling.groups, sampling.code)
         points = torch.Size((math.prod(self.basis[:4]), sampling.axes))
         self.net = nets.net_of(points, self.parameters, sampling.slope)
 
     @property
     def net_macs(self) -> int:
+        if self.sampling.algorithm == "made-filters":
+            return nets.macs(math.prod(self.basis[:4]), self.parameters)
         outputs = self.x.shape[0] * math.prod(table.shape[0] for table in self.sampling.tables)
         return nets.macs(outputs * self.basis[3], self.parameters)
 
@@ -152,7 +163,7 @@ def _stored_gradients(
     basis = nets.all_units(points, parameters, sampling.slope)[-1]
     grad_x, grad_basis, grad_mixing = torch.ops.contconv.backward(
         x, grad_y, *sampling.tables, basis.reshape(sampling.basis_shape(basis.shape[-1])), mixing, sampling.groups,
-        ALGORITHM, True, True, True,
+        sampling.code, True, True, True,
     )  # fmt: skip
     gradient = grad_basis.reshape(basis.shape)
     return [grad_x, grad_mixing, *nets.parameter_gradients(points, parameters, sampling.slope, gradient)]

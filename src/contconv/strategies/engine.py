@@ -58,7 +58,7 @@ class Plan:
     rows: int | None = None
     """So many outputs along the axis are made at once; None: all."""
     in_place: bool = False
-    """A basis that is a net is made where it is used, and not stored."""
+    """A basis that is a net is made where it is used: for each pixel, or for all filters."""
 
 
 def plan_of(problem: Problem, algorithm: str) -> Plan:
@@ -67,7 +67,7 @@ def plan_of(problem: Problem, algorithm: str) -> Plan:
     Pieces are cut along an axis whose outputs are all of different phases, so that no two need the same of the basis.
     """
     if algorithm == "filters" and _few(problem):
-        return Plan(filters=True)
+        return Plan(filters=True, in_place=problem.training and problem.net and not _weighted(problem))
     basis = _basis_bytes(problem)
     if problem.training and problem.net and algorithm == "factored-output" and _seen_once(problem):
         return Plan(filters=False, in_place=True)
@@ -108,7 +108,7 @@ def _convolved(
     tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
     if table is not None:
         tables[len(ones) + plan.axis] = table
-    y = _in_place(pixels, tables, kernel, bias, problem) if plan.in_place else None
+    y = _in_place(pixels, tables, kernel, bias, problem, plan) if plan.in_place else None
     if y is None:
         made = plan.filters and problem.training and not (problem.per_tap or problem.normalize)
         weights, mixing = (
@@ -124,7 +124,7 @@ def _convolved(
 
 
 def _in_place(
-    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem
+    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem, plan: Plan
 ) -> Tensor | None:
     """By a basis that is made where it is used; None if somebody looks on for whom it must be stored, or if it does not
     fit the mixing, which is told there."""
@@ -133,7 +133,8 @@ def _in_place(
     fits = len(kernel.mixing) == len(parameters[-1]) + 1
     if not fits or not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
         return None
-    sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups)
+    algorithm = "made-filters" if plan.filters else "factored-output"
+    sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups, algorithm)
     return sampled.convolve(pixels, parameters, kernel.mixing, bias, sampling)
 
 
@@ -153,7 +154,7 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     plan = plan_of(problem, algorithm)
     filters = problem.phases if plan.filters else torch.get_num_threads()
     basis = _basis_bytes(problem)
-    if plan.in_place:
+    if plan.in_place and not plan.filters:
         at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
         basis = min(2 * basis, 2 * torch.get_num_threads() * at_once)
     if plan.rows is not None:
@@ -178,8 +179,12 @@ def sampled_anew(problem: Problem, algorithm: str) -> int:
 
 def _seen_once(problem: Problem) -> bool:
     """Whether no two output pixels share their values of the basis, so that none is made twice."""
-    stretched = any(axis.stretch != 1 for axis in problem.axes)
-    return problem.batch == 1 and problem.phases == problem.outputs and not (stretched or problem.normalize)
+    return problem.batch == 1 and problem.phases == problem.outputs and not _weighted(problem)
+
+
+def _weighted(problem: Problem) -> bool:
+    """Whether what the basis says is not yet what counts at a displacement."""
+    return problem.normalize or any(axis.stretch != 1 for axis in problem.axes)
 
 
 def _basis_bytes(problem: Problem) -> int:

@@ -51,7 +51,7 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
   if (algorithm == CONTCONV_MADE_FILTERS) {
     const MadeFilters made(p, in);
     if (to.x) made.make();
-    const bool down = to.weights || to.mixing;
+    const bool down = to.weights || to.mixing || to.net;
     const Buffer<float> gradients(down ? made.floats() : 0);
     backward(made.problem, made.inputs, {to.x, down ? gradients.data() : nullptr, nullptr}, CONTCONV_FILTERS);
     if (down) made.hand_down(gradients.data(), to);

@@ -1,7 +1,8 @@
 // Algorithm "made filters": all filters are made of basis and mixing before anything else, and then are what they would be
 // if they had been given; the gradients of filters are contracted with mixing and basis at last. For few filters, which
-// many pixels share.
+// many pixels share. Where the basis is a net, it is sampled before that, and the gradients go on to the net's.
 #pragma once
+#include "net.h"
 #include "panels.h"
 
 namespace contconv {
@@ -10,14 +11,19 @@ namespace {
 class MadeFilters {
  public:
   MadeFilters(const ContconvProblem& p, const ContconvInputs& inputs_)
-      : problem(p), inputs(inputs_), basis(inputs_.weights), mixing(inputs_.mixing), rank(p.rank),
+      : problem(p), inputs(inputs_), net(inputs_.net), mixing(inputs_.mixing), rank(p.rank),
         count(p.phases[0] * p.phases[1] * p.phases[2] * p.taps[0] * p.taps[1] * p.taps[2]),
         size(p.out_channels * p.in_channels / p.groups),
         threads(count * size * rank < Geometry::kWorthSharing ? 1 : static_cast<int>(p.threads)),
-        filters(count * size) {
+        points(net ? count * net->widths[0] : 0), sampled(net ? count * rank : 0), filters(count * size),
+        basis(net ? sampled.data() : inputs_.weights) {
     problem.rank = 0;
     inputs.weights = filters.data();
     inputs.mixing = nullptr;
+    inputs.net = nullptr;
+    if (!net) return;
+    fill_points();
+    Net(*net).forward(points.data(), sampled.data());
   }
 
   int64_t floats() const { return count * size; }
@@ -36,6 +42,11 @@ class MadeFilters {
   // From the gradients of filters to those that are wanted.
   void hand_down(const float* gradients, const ContconvGradients& to) const {
     if (to.weights) contract_with_mixing(gradients, to.weights);
+    if (to.net) {
+      const Buffer<float> grad_basis(count * rank);
+      contract_with_mixing(gradients, grad_basis.data());
+      Net(*net).backward(points.data(), grad_basis.data(), *to.net);
+    }
     if (!to.mixing) return;
     const Buffer<const float*> row(count);
     for (int64_t i = 0; i < count; ++i) row[i] = basis + i * rank;
@@ -109,10 +120,24 @@ class MadeFilters {
     });
   }
 
-  const float *basis, *mixing;
+  // [count][axes of the net]: the displacement of every tap of every class
+  void fill_points() const {
+    const int64_t *phases = problem.phases, *taps = problem.taps, axes = net->widths[0];
+    float* to = points.data();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t tap = i % (taps[0] * taps[1] * taps[2]), index = i / (taps[0] * taps[1] * taps[2]);
+      const int64_t k[3] = {tap / taps[2] / taps[1], tap / taps[2] % taps[1], tap % taps[2]};
+      const int64_t phase[3] = {index / phases[2] / phases[1], index / phases[2] % phases[1], index % phases[2]};
+      for (int64_t a = 3 - axes; a < 3; ++a) *to++ = inputs.offset[a][phase[a] * taps[a] + k[a]];
+    }
+  }
+
+  const ContconvNet* net;            // or null
+  const float* mixing;
   const int64_t rank, count, size;   // functions; filters' taps, all of them; weights of a tap
   const int threads;
-  const Buffer<float> filters;
+  const Buffer<float> points, sampled, filters;
+  const float* basis;                // [count][rank]
 };
 
 }  // namespace
