@@ -24,9 +24,10 @@ MAKES = {
 }
 
 
-def test_the_profiler_names_the_native_operations():
+@pytest.mark.parametrize("kernel", ["internal", "spline"])
+def test_the_profiler_names_the_native_operations(kernel):
     """Where there are any."""
-    layer = ContinuousConv2d(4, 4, 3, strategy="phases")
+    layer = ContinuousConv2d(4, 4, 3, kernel=kernel, strategy="phases")
     x = torch.randn(1, 4, 9, 9, requires_grad=True)
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         layer(x, scale=2 / 3).sum().backward()

@@ -8,6 +8,7 @@ filters are few, "made-filters" takes one call for what are three otherwise.
 import ctypes
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ class _Sampled(torch.autograd.Function):
         bias = None if bias is None else bias.contiguous()
         y = x.new_empty(x.shape[0], *(table.shape[0] for table in sampling.tables), mixing.shape[-2])
         if ops.writes_output():
-            library.forward(call.problem, call.inputs(bias=bias), y.data_ptr(), sampling.code)
+            with _named("contconv::forward"):
+                library.forward(call.problem, call.inputs(bias=bias), y.data_ptr(), sampling.code)
         if counted():
             t0, t1, t2 = (table.shape for table in sampling.tables)
             flops = forward_flops(x.shape, t0, t1, t2, call.basis, mixing.shape, None, sampling.groups, sampling.code)
@@ -118,7 +120,8 @@ class _Sampled(torch.autograd.Function):
         if grads:
             to.net = ctypes.pointer(nets.addresses(grads))
         grad_y = grad_y.contiguous()
-        library.backward(call.problem, call.inputs(grad_y=grad_y), to, ctx.sampling.code)
+        with _named("contconv::backward"):
+            library.backward(call.problem, call.inputs(grad_y=grad_y), to, ctx.sampling.code)
         if counted():
             t0, t1, t2 = (table.shape for table in ctx.sampling.tables)
             flops = backward_flops(
@@ -127,6 +130,12 @@ class _Sampled(torch.autograd.Function):
             )  # fmt: skip
             count(flops // 2 + (4 if grads else 1) * call.net_macs)
         return None, grad_x, grad_mixing, grad_bias, *(grads if grads else (None for _ in parameters))
+
+
+def _named(operation: str) -> AbstractContextManager[Any]:
+    """For a profiler, if there is one, what it would see if this were an operation of its own."""
+    profiled = torch._C._autograd._profiler_enabled()
+    return torch.profiler.record_function(operation) if profiled else nullcontext()
 
 
 class _Call:
