@@ -3,15 +3,18 @@
 import json
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import load_file
 
+from contconv import strategies
 from contconv.cifar.data import FILES, Images, read
 from contconv.cifar.fabrics import Devices, launched, leave
 from contconv.cifar.recipe import Config, recipe
 from contconv.cifar.training import Watching, train
 from contconv.models.networks import Network
+from contconv.strategies import Problem, Strategy
 
 PER_FILE = 16
 CONVNET = Network("convnet", width=4, hidden=16)
@@ -45,13 +48,26 @@ def config(epochs: int, network: Network = TINY, **changes) -> Config:
     return Config(network, short, **changes)
 
 
-def run(out: Path, epochs: int, processes: int = 1, data: Path | None = None, **changes) -> dict:
-    """Train on the images in `data`, by default beside `out`."""
+def run(
+    out: Path, epochs: int, processes: int = 1, data: Path | None = None, *, alike: bool = False, **changes
+) -> dict:
+    """Train on the images in `data`, by default beside `out`.
+
+    alike: by one strategy whatever the batch, because each rounds in its own way.
+    """
+    if alike:
+        with patch.object(strategies, "_chosen", _conv_or_phases):
+            return run(out, epochs, processes, data, **changes)
     torch.set_num_threads(1)
     train_images, test_images = images(data or out.parent / "data")
     fabric = launched(Devices("cpu", processes), "32-true")
     watching = Watching(log_every=1, test_every=2)
     return train(config(epochs, **changes), train_images, test_images, out, fabric=fabric, watching=watching)
+
+
+def _conv_or_phases(problem: Problem, *_: object) -> Strategy:
+    conv, phases = (strategies.STRATEGIES[name] for name in ("conv", "phases"))
+    return phases if conv.why_not(problem) else conv
 
 
 def same_weights(one: Path, other: Path) -> bool:

@@ -60,10 +60,10 @@ def test_another_seed_makes_another_network_and_the_same_seed_the_same(data, tmp
 )
 def test_two_processes_have_the_course_of_one(data, tmp_path, compared):
     epochs = 1 if "consistency" in compared else 2  # of twenty steps or ten
-    more = [f"{name}={value}" for name, value in compared.items()]
+    more = ["alike=true", *(f"{name}={value}" for name, value in compared.items())]
     command = [sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", str(epochs), *more]
     subprocess.run(command, check=True)
-    run(tmp_path / "one", epochs=epochs, **compared)
+    run(tmp_path / "one", epochs=epochs, alike=True, **compared)
     assert json.loads((tmp_path / "two" / "config.json").read_text())["processes"] == 2
     one, two = (rows(tmp_path / name / "steps.csv") for name in ("one", "two"))
     assert len(one) == len(two) == 20
@@ -73,10 +73,8 @@ def test_two_processes_have_the_course_of_one(data, tmp_path, compared):
         assert float(row["accuracy"]) == pytest.approx(float(other["accuracy"]), abs=1e-12)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     off = torch.cat([(first[name] - second[name]).abs().flatten() for name in first])
-    if compared:
-        # A gradient that is nothing but rounding is a step like any other, for Adam and Muon; and half a batch may be
-        # computed by another strategy, which rounds in its own way.
-        assert (off > 1e-4).double().mean() < 0.1
+    if compared:  # a gradient that is nothing but rounding is a step like any other, for Adam and Muon
+        assert (off > 1e-4).double().mean() < 0.02
         assert off.max() < 2e-2
     else:
         assert off.max() < 1e-4
