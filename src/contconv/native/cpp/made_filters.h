@@ -2,6 +2,7 @@
 // if they had been given; the gradients of filters are contracted with mixing and basis at last. For few filters, which
 // many pixels share. Where the basis is a net, it is sampled before that, and the gradients go on to the net's.
 #pragma once
+#include "displacements.h"
 #include "net.h"
 #include "panels.h"
 
@@ -22,7 +23,9 @@ class MadeFilters {
     inputs.mixing = nullptr;
     inputs.net = nullptr;
     if (!net) return;
-    fill_points();
+    float* next = points.data();
+    for (int64_t c = 0; c < p.phases[0] * p.phases[1] * p.phases[2]; ++c)
+      next = displacements(p, inputs, net->widths[0], c, next);
     Net(*net).forward(points.data(), sampled.data());
   }
 
@@ -118,18 +121,6 @@ class MadeFilters {
           for (int64_t k = vectors * kLanes; k < size; ++k)
             to[start[i] + r + j] += gradients[i * size + k] * other[j * size + k];
     });
-  }
-
-  // [count][axes of the net]: the displacement of every tap of every class
-  void fill_points() const {
-    const int64_t *phases = problem.phases, *taps = problem.taps, axes = net->widths[0];
-    float* to = points.data();
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t tap = i % (taps[0] * taps[1] * taps[2]), index = i / (taps[0] * taps[1] * taps[2]);
-      const int64_t k[3] = {tap / taps[2] / taps[1], tap / taps[2] % taps[1], tap % taps[2]};
-      const int64_t phase[3] = {index / phases[2] / phases[1], index / phases[2] % phases[1], index % phases[2]};
-      for (int64_t a = 3 - axes; a < 3; ++a) *to++ = inputs.offset[a][phase[a] * taps[a] + k[a]];
-    }
   }
 
   const ContconvNet* net;            // or null

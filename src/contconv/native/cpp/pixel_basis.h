@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "displacements.h"
 #include "net.h"
 #include "output_pixels.h"
 
@@ -28,7 +29,7 @@ class PixelBasis {
     if (!net) return in.weights;
     const int me = omp_get_thread_num();
     float* to = points.of(me);
-    for (int64_t i = 0; i < run.count; ++i) to = displacements(run.sample[i], to);
+    for (int64_t i = 0; i < run.count; ++i) to = displacements(g.p, in, net->axes(), run.sample[i], to);
     for (int64_t i = 0; i < run.count; ++i) run.sample[i] = i;
     net->sample(points.of(me), run.count * g.taps, values.of(me), *scratch);
     return values.of(me);
@@ -53,23 +54,6 @@ class PixelBasis {
 
  private:
   static constexpr int64_t kBytes = 128 << 10;
-
-  // [T][axes of the net], for a class; returns where the next class's begin.
-  float* displacements(int64_t index, float* to) const {
-    const Axis* axis = g.axis;
-    const int64_t phase[3] = {index / axis[2].phases / axis[1].phases, index / axis[2].phases % axis[1].phases,
-                              index % axis[2].phases};
-    const float* along[3];
-    for (int a = 0; a < 3; ++a) along[a] = in.offset[a] + phase[a] * axis[a].taps;
-    const int64_t first = 3 - net->axes();
-    for (int64_t k0 = 0; k0 < axis[0].taps; ++k0)
-      for (int64_t k1 = 0; k1 < axis[1].taps; ++k1)
-        for (int64_t k2 = 0; k2 < axis[2].taps; ++k2) {
-          const float d[3] = {along[0][k0], along[1][k1], along[2][k2]};
-          for (int64_t a = first; a < 3; ++a) *to++ = d[a];
-        }
-    return to;
-  }
 
   const Geometry& g;
   const ContconvInputs& in;
