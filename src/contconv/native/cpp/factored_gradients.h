@@ -65,14 +65,15 @@ class FactoredGradients {
   FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(g, most_chunks()),
         mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
-        block(PixelBasis::most_pixels(g, in, least(96, most(1, kBlockBytes / (4 * g.p.rank * kWidth) / kRows) * kRows))),
-        side_by_side(g.p.rank / kLanes * kLanes),
+        piece(pixels_in(kPieceBytes)), block(PixelBasis::most_pixels(g, in, pixels_in(kBlockBytes))),
+        functions(to.weights ? g.p.rank : g.p.rank - 1), side_by_side(functions / kLanes * kLanes),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
         basis_copies(panels.count() * (chunks.bands > 1 ? 1 : chunks.count)),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         basis(g, in, block, to.net != nullptr),
         net_parts(to.net ? chunks.count * basis.gradients_size() : 0), panels_at_once(in.net ? panels.count() : 1),
-        floats(g.p.threads, (2 * block * g.p.rank + most(g.taps, kWidth)) * kWidth), rows(g.p.threads, 3 * g.taps + block) {
+        floats(g.p.threads, ((piece + block) * g.p.rank + most(g.taps, kWidth)) * kWidth),
+        rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
 #pragma omp parallel for num_threads(g.team(panels.count() * mixing_size)) schedule(static)
@@ -106,7 +107,11 @@ class FactoredGradients {
   }
 
  private:
-  static constexpr int64_t kBlockBytes = 32 << 10;
+  // dz stays in the first cache; z may be larger, as the gradient of mixing is read and written once for each block.
+  static constexpr int64_t kPieceBytes = 32 << 10, kBlockBytes = 128 << 10;
+
+  // Whose dz, or z, takes no more than so many bytes in a panel.
+  int64_t pixels_in(int64_t bytes) const { return least(96, most(1, bytes / (4 * g.p.rank * kWidth) / kRows) * kRows); }
 
   int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
 
@@ -145,8 +150,11 @@ class FactoredGradients {
     const float** grad_y = rows.of(omp_get_thread_num()) + 3 * g.taps;
     for (int64_t i = 0; i < run.count; ++i)
       grad_y[i] = in.grad_y + (run.first + i) * g.p.out_channels + panel.group * g.group_out;
-    if (to.x || sample_gradients) make_dz(j, run, grad_y);
-    visit_taps(panel, run, samples, sample_gradients);
+    for (int64_t first = 0; first < run.count; first += piece) {
+      const int64_t last = least(run.count, first + piece);
+      if (to.x || sample_gradients) make_dz(j, grad_y + first, last - first);
+      visit_taps(panel, run, first, last, samples, sample_gradients);
+    }
     if (to.mixing) add_mixing(panel, run, grad_y, mixing_part(j, chunk));
   }
 
@@ -154,16 +162,16 @@ class FactoredGradients {
     return mixing_parts.data() + (j * chunks.count + chunk) * mixing_size;
   }
 
-  float* dz_of(int thread) const { return floats.of(thread); }                              // [block][rank][kWidth]
-  float* z_of(int thread) const { return floats.of(thread) + block * g.p.rank * kWidth; }   // [rank][block][kWidth]
-  float* x_of(int thread) const { return floats.of(thread) + 2 * block * g.p.rank * kWidth; }     // [T or kWidth][kWidth]
+  float* dz_of(int thread) const { return floats.of(thread); }                              // [piece][rank][kWidth]
+  float* z_of(int thread) const { return floats.of(thread) + piece * g.p.rank * kWidth; }   // [rank][block][kWidth]
+  float* x_of(int thread) const { return z_of(thread) + block * g.p.rank * kWidth; }        // [T or kWidth][kWidth]
 
-  // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane]
-  CONTCONV_APART void make_dz(int64_t j, const PixelRun& run, const float* const* grad_y) const {
+  // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane], for `count` pixels
+  CONTCONV_APART void make_dz(int64_t j, const float* const* grad_y, int64_t count) const {
     float* dz = dz_of(omp_get_thread_num());
     const float* packed = mixing.data() + j * mixing_size;
     for (int64_t r = 0; r < g.p.rank; ++r, packed += g.group_out * kWidth) {
-      for_each_tile(run.count, panels[j].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+      for_each_tile(count, panels[j].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
         dot_tile(acc, grad_y + first, 0, 1, 0, g.group_out, packed, 0);
         acc.for_each([&](int i, int v, Vec value) {
@@ -173,15 +181,16 @@ class FactoredGradients {
     }
   }
 
-  // All that goes through the taps: grad_x, grad_basis, and z for grad_mixing.
-  void visit_taps(const Panel& panel, const PixelRun& run, const float* samples, float* sample_gradients) const {
+  // All that goes through the taps of the pixels first .. last - 1 of a run: grad_x, grad_basis, and z for grad_mixing.
+  void visit_taps(const Panel& panel, const PixelRun& run, int64_t first, int64_t last, const float* samples,
+                  float* sample_gradients) const {
     const int me = omp_get_thread_num();
     const float** own = rows.of(me);
     const TapRows taps{own, own + g.taps};
     const int64_t channel = panel.group * g.group_in + panel.first;
-    for (int64_t i = 0; i < run.count; ++i) {
+    for (int64_t i = first; i < last; ++i) {
       taps_of_pixel(g, in.x, samples, run, i, taps);
-      const float* dz = dz_of(me) + i * g.p.rank * kWidth;
+      const float* dz = dz_of(me) + (i - first) * g.p.rank * kWidth;
       if (to.x) scatter(panel, run, i, taps.basis, dz);
       if (sample_gradients)
         add_basis(panel, run, i, taps.x, dz, sample_gradients + run.sample[i] * g.taps * g.p.rank);
@@ -214,20 +223,20 @@ class FactoredGradients {
     const int32_t* tap = run.tap + pixel * g.taps;
     for (int64_t r = 0; r < side_by_side; r += kWidth)
       add_basis_lanes(panel, run.taps[pixel], tap, x, dz + r * kWidth, least(kWidth, side_by_side - r), basis_gradient + r);
-    if (side_by_side < g.p.rank)
-      add_basis_sums(panel, run.taps[pixel], tap, x, dz + side_by_side * kWidth, g.p.rank - side_by_side,
+    if (side_by_side < functions)
+      add_basis_sums(panel, run.taps[pixel], tap, x, dz + side_by_side * kWidth, functions - side_by_side,
                      basis_gradient + side_by_side);
   }
 
   // For as many basis functions as fill whole vectors, which become the lanes: no sum has to go across a vector then.
   CONTCONV_APART void add_basis_lanes(const Panel& panel, int64_t taps, const int32_t* tap, const float* const* x,
-                                      const float* dz, int64_t functions, float* basis_gradient) const {
+                                      const float* dz, int64_t count, float* basis_gradient) const {
     float* turned = x_of(omp_get_thread_num());   // [channel][function]
-    for (int64_t r = 0; r < functions; r += 4)
+    for (int64_t r = 0; r < count; r += 4)
       for (int64_t c = 0; c < panel.lanes; c += 4)
         transpose_four(dz + r * kWidth + c, kWidth, turned + c * kWidth + r, kWidth);
     const int64_t channel = panel.group * g.group_in + panel.first;
-    for_each_tile(taps, functions / kLanes, [&](int64_t first, auto tile_rows, auto vecs) {
+    for_each_tile(taps, count / kLanes, [&](int64_t first, auto tile_rows, auto vecs) {
       Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
       dot_tile(acc, x + first, 0, 1, channel, panel.lanes, turned, 0);
       acc.for_each([&](int i, int v, Vec value) {
@@ -239,7 +248,7 @@ class FactoredGradients {
 
   // For the few that are left: dot products, whose lanes are summed at the end.
   CONTCONV_APART void add_basis_sums(const Panel& panel, int64_t taps, const int32_t* tap, const float* const* x,
-                                     const float* dz, int64_t functions, float* basis_gradient) const {
+                                     const float* dz, int64_t count, float* basis_gradient) const {
     const int64_t channel = panel.group * g.group_in + panel.first;
     float* lanes = x_of(omp_get_thread_num());
     for (int64_t p = 0; p < taps; ++p)
@@ -248,7 +257,7 @@ class FactoredGradients {
     for_each_piece<3>(taps, [&](int64_t p, auto tile_taps) {
       int64_t start[3];
       for (int i = 0; i < decltype(tile_taps)::value; ++i) start[i] = tap[p + i] * g.p.rank;
-      for_each_piece<4>(functions, [&](int64_t r, auto tile_rank) {
+      for_each_piece<4>(count, [&](int64_t r, auto tile_rank) {
         Tile<decltype(tile_taps)::value, decltype(tile_rank)::value> acc;
         lane_dot_tile(acc, panel.vecs(), lanes + p * kWidth, kWidth, kLanes, dz + r * kWidth, kWidth, kLanes);
         add_sums(acc, basis_gradient + r, start);
@@ -298,8 +307,10 @@ class FactoredGradients {
   const ContconvGradients& to;
   const PanelSet panels;              // of input channels
   const Chunks chunks;
-  const int64_t mixing_size, basis_size, block;
-  const int64_t side_by_side;         // basis functions that fill whole vectors
+  const int64_t mixing_size, basis_size;
+  const int64_t piece, block;         // pixels whose dz, and whose z, are made before they are used
+  const int64_t functions;            // whose gradients are wanted: a net's last one is a constant
+  const int64_t side_by_side;         // those of them that fill whole vectors
   const Buffer<float> mixing;         // [panels][rank][co][kWidth]
   const Buffer<float> mixing_parts;   // [panels][chunks][rank][co][kWidth]
   const int64_t basis_copies;

@@ -24,8 +24,12 @@ class MadeFilters {
     inputs.net = nullptr;
     if (!net) return;
     float* next = points.data();
-    for (int64_t c = 0; c < p.phases[0] * p.phases[1] * p.phases[2]; ++c)
-      next = displacements(p, inputs, net->widths[0], c, next);
+    for (int64_t p0 = 0; p0 < p.phases[0]; ++p0)
+      for (int64_t p1 = 0; p1 < p.phases[1]; ++p1)
+        for (int64_t p2 = 0; p2 < p.phases[2]; ++p2) {
+          const int64_t phase[3] = {p0, p1, p2};
+          next = displacements(p, inputs, net->widths[0], phase, next);
+        }
     Net(*net).forward(points.data(), sampled.data());
   }
 

@@ -8,6 +8,7 @@ namespace {
 // A run of output pixels, consecutive in memory. Padding is left out: tap p of pixel i is the p-th that has a source.
 struct PixelRun {
   int64_t first, count;       // output pixels, counted over the batch
+  int64_t* phase;             // [count][3]: those of its class
   int64_t* sample;            // [count]: which of the samples of the basis is its own: that of its class
   int64_t* taps;              // [count]: how many taps have a source
   int32_t* tap;               // [count][T]: which
@@ -17,20 +18,30 @@ struct PixelRun {
 class PixelRuns {
  public:
   PixelRuns(const Geometry& geometry, int64_t most_pixels)
-      : g(geometry), size(most_pixels), wide(g.p.threads, size * (2 + g.taps)), narrow(g.p.threads, size * g.taps) {}
+      : g(geometry), size(most_pixels), wide(g.p.threads, size * (5 + g.taps)), narrow(g.p.threads, size * g.taps) {}
 
   PixelRun run(int thread, int64_t first, int64_t last) const {
     int64_t* own = wide.of(thread);
-    PixelRun run{first, last - first, own, own + size, narrow.of(thread), own + 2 * size};
-    for (int64_t i = 0; i < run.count; ++i) locate(first + i, i, run);
+    const PixelRun run{first, last - first, own, own + 3 * size, own + 4 * size, narrow.of(thread), own + 5 * size};
+    const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
+    int64_t image = first / g.out_pixels, o0 = first / (a1.out * a2.out) % a0.out, o1 = first / a2.out % a1.out,
+            o2 = first % a2.out;
+    for (int64_t i = 0; i < run.count; ++i) {
+      locate(image, o0, o1, o2, i, run);
+      if (++o2 < a2.out) continue;
+      o2 = 0;
+      if (++o1 < a1.out) continue;
+      o1 = 0;
+      if (++o0 < a0.out) continue;
+      o0 = 0;
+      ++image;
+    }
     return run;
   }
 
  private:
-  void locate(int64_t pixel, int64_t i, const PixelRun& run) const {
+  void locate(int64_t image, int64_t o0, int64_t o1, int64_t o2, int64_t i, const PixelRun& run) const {
     const Axis &a0 = g.axis[0], &a1 = g.axis[1], &a2 = g.axis[2];
-    const int64_t image = pixel / g.out_pixels, within = pixel % g.out_pixels;
-    const int64_t o2 = within % a2.out, o1 = within / a2.out % a1.out, o0 = within / a2.out / a1.out;
     const int32_t *s0 = a0.sources(o0), *s1 = a1.sources(o1), *s2 = a2.sources(o2);
     int32_t* tap = run.tap + i * g.taps;
     int64_t *source = run.source + i * g.taps, found = 0;
@@ -46,6 +57,8 @@ class PixelRuns {
         }
       }
     }
+    int64_t* phase = run.phase + i * 3;
+    phase[0] = a0.phase(o0), phase[1] = a1.phase(o1), phase[2] = a2.phase(o2);
     run.sample[i] = g.class_of(o0, o1, o2);
     run.taps[i] = found;
   }

@@ -16,7 +16,7 @@ class PixelBasis {
       : g(geometry), in(inputs), size(g.taps * g.p.rank),
         points(in.net ? g.p.threads : 0, most_pixels * g.taps * 3),
         values(in.net ? g.p.threads : 0, (back ? 2 : 1) * most_pixels * size), room(most_pixels * size) {
-    if (in.net) net.emplace(*in.net), scratch.emplace(*net, g.p.threads, back);
+    if (in.net) net.emplace(*in.net), scratch.emplace(*net, g.p.threads, most_pixels * g.taps, back);
   }
 
   // So many pixels at a time that their basis stays in cache, of those that one would like.
@@ -29,7 +29,7 @@ class PixelBasis {
     if (!net) return in.weights;
     const int me = omp_get_thread_num();
     float* to = points.of(me);
-    for (int64_t i = 0; i < run.count; ++i) to = displacements(g.p, in, net->axes(), run.sample[i], to);
+    for (int64_t i = 0; i < run.count; ++i) to = displacements(g.p, in, net->axes(), run.phase + i * 3, to);
     for (int64_t i = 0; i < run.count; ++i) run.sample[i] = i;
     net->sample(points.of(me), run.count * g.taps, values.of(me), *scratch);
     return values.of(me);
@@ -47,7 +47,8 @@ class PixelBasis {
   // sums += the gradients of weights and biases, from those
   void add_gradients(const PixelRun& run, float* sums) const {
     const int me = omp_get_thread_num();
-    net->add_gradients(points.of(me), run.count * g.taps, values.of(me) + room, sums, *scratch);
+    float* y = values.of(me);
+    net->add_gradients(points.of(me), run.count * g.taps, y, y + room, sums, *scratch);
   }
 
   void hand_out(const float* sums, const ContconvNetGradients& to) const { net->hand_out(sums, to); }

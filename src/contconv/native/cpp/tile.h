@@ -33,12 +33,15 @@ struct Constant {
   static constexpr int value = Value;
 };
 
-// Calls body(Constant<n>) for a run-time n in [1, Most], which is even where it is above 6: a tail is a smaller tile
-// and not a masked one, but every size takes its time to compile.
+// Tails are smaller tiles and not masked ones, but every size takes its time to compile: of those above 6 there are the
+// even ones, and 9, the taps of 3x3 and more than half of an internal net's 17 functions.
+constexpr bool is_size(int64_t n) { return n <= 6 || n % 2 == 0 || n == 9; }
+
+// Calls body(Constant<n>) for a run-time n in [1, Most] that is a size.
 template <int Most, class Body>
 inline void with_constant(int64_t n, Body&& body) {
   if constexpr (Most > 1) {
-    if (n < Most) return with_constant<(Most > 6 ? Most - 2 : Most - 1)>(n, body);
+    if (n < Most) return with_constant<(is_size(Most - 1) ? Most - 1 : Most - 2)>(n, body);
   }
   body(Constant<Most>{});
 }
@@ -50,7 +53,7 @@ inline void for_each_piece(int64_t count, Body&& body) {
   for (int64_t first = 0, size; first < count; first += size) {
     const int64_t left = count - first;
     size = left >= 2 * Most ? Most : left > Most ? (left + 1) / 2 : left;
-    if (size > 6 && size % 2 == 1) size = size < left ? size + 1 : (size + 1) / 2;
+    if (!is_size(size)) size = size < left ? size + 1 : (size + 1) / 2;
     with_constant<Most>(size, [&](auto rows) { body(first, rows); });
   }
 }
