@@ -1,6 +1,8 @@
 // The filters of a class, made from basis and mixing (or copied from given filters) into panels, and the way back:
 // from the gradient of a filter to those of basis and mixing.
 #pragma once
+#include <omp.h>
+
 #include "panels.h"
 
 namespace contconv {
@@ -20,8 +22,9 @@ class Filters {
         joined(lanes_ == Lanes::output ? g.joined : lanes_ == Lanes::taps ? windows_in_lanes(g) * g.joined : 1),
         tap_pitch(lanes_ == Lanes::taps ? g.group_in : rows * kWidth),
         run_pitch((lanes_ == Lanes::taps ? 1 : joined) * rows * kWidth + kLanes),
-        mixing_size(rows * rank * kWidth),
-        mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0) {
+        mixing_size((lanes == Lanes::taps ? ceil_div(matrix(), kWidth) : rows) * rank * kWidth),
+        mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0),
+        whole(lanes == Lanes::taps && rank > 0 ? g.p.threads : 0, g.taps * matrix()) {
     if (rank > 0) pack_mixing(inputs.mixing);
   }
 
@@ -32,7 +35,8 @@ class Filters {
   // Where a tap begins in a panel.
   int64_t tap_start(int64_t tap) const { return tap / joined * run_pitch + tap % joined * tap_pitch; }
 
-  // Packed mixing of a panel (and of a tap, where each has its own): [rows][rank][kWidth]
+  // Packed mixing of a panel (and of a tap, where each has its own): [rows][rank][kWidth], or [strips][rank][kWidth] of
+  // both kinds of channels if the lanes are taps.
   const float* packed_mixing(int64_t panel, int64_t tap) const {
     return mixing.data() + (panel * mixings + (mixings > 1 ? tap : 0)) * mixing_size;
   }
@@ -54,13 +58,13 @@ class Filters {
 
   // to = a panel of the filter of class `c`
   void make(float* to, int64_t c, int64_t panel) const {
-    if (rank == 0) {
+    if (lanes == Lanes::taps) {
+      const float* from = rank == 0 ? basis + c * g.taps * matrix() : whole_filter(c);
+      for (int64_t t = 0; t < g.taps; ++t) copy_tap(to + tap_start(t), from + t * matrix());
+    } else if (rank == 0) {
       const float* from = basis + c * g.taps * matrix() + origin(panels[panel]);
       for (int64_t t = 0; t < g.taps; ++t)
-        if (lanes == Lanes::taps)
-          copy_tap(to + tap_start(t), from + t * matrix());
-        else
-          pack(to + tap_start(t), from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
+        pack(to + tap_start(t), from + t * matrix(), strides_of(1, 0), panels[panel].lanes, kWidth);
     } else if (mixings > 1) {
       for (int64_t t = 0; t < g.taps; ++t) contract(to, c, t, 1, panel);
     } else {
@@ -84,10 +88,33 @@ class Filters {
       for (int64_t k = 0; k < rows; ++k) {
         Tile<Rows, Vecs> acc;
         dot_tile(acc, row, 0, 1, 0, rank, packed + k * rank * kWidth, 0);
-        acc.for_each([&](int i, int v, Vec value) {
-          store_lanes(tap[i] + k * kWidth + v * kLanes, value, lanes == Lanes::taps ? g.group_in : kLanes);
-        });
+        acc.for_each([&](int i, int v, Vec value) { store(tap[i] + k * kWidth + v * kLanes, value); });
       }
+    });
+  }
+
+  // The filter of a class as filters lie in memory, [T][out_channels][in_channels]. Lanes run through both kinds of
+  // channels: input channels that are few would leave most of them empty.
+  const float* whole_filter(int64_t c) const {
+    const int64_t count = mixings > 1 ? 1 : g.taps;   // taps that share a mixing
+    for (int64_t t = 0; t < g.taps; t += count)
+      for (int64_t first = 0; first < matrix(); first += kWidth) contract_strip(c, t, count, first);
+    return whole.of(omp_get_thread_num());
+  }
+
+  CONTCONV_APART void contract_strip(int64_t c, int64_t tap0, int64_t count, int64_t first) const {
+    const float *values = basis + (c * g.taps + tap0) * rank, *packed = packed_mixing(0, tap0) + first * rank;
+    const int64_t length = least(kWidth, matrix() - first), pitch = matrix();
+    float* to = whole.of(omp_get_thread_num()) + tap0 * pitch + first;
+    for_each_tile(count, length > kLanes ? 2 : 1, [&](int64_t tap, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value;
+      const float* row[Rows];
+      for (int i = 0; i < Rows; ++i) row[i] = values + (tap + i) * rank;
+      Tile<Rows, decltype(vecs)::value> acc;
+      dot_tile(acc, row, 0, 1, 0, rank, packed, 0);
+      acc.for_each([&](int i, int v, Vec value) {
+        store_lanes(to + (tap + i) * pitch + v * kLanes, value, length - v * kLanes);
+      });
     });
   }
 
@@ -98,6 +125,7 @@ class Filters {
   }
 
   void pack_mixing(const float* from) {
+    if (lanes == Lanes::taps) return pack_strips(from);
     const Strides s = strides_of(rank, matrix());
 #pragma omp parallel for num_threads(g.team(panels.count() * mixings * mixing_size)) schedule(static)
     for (int64_t i = 0; i < panels.count() * mixings; ++i) {
@@ -105,6 +133,14 @@ class Filters {
       const float* source = from + i % mixings * rank * matrix() + origin(panel);
       pack(mixing.data() + i * mixing_size, source, s, panel.lanes, rank * kWidth);
     }
+  }
+
+  void pack_strips(const float* from) {
+    const Strides s{1, 0, rank, matrix(), 1};
+    for (int64_t t = 0; t < mixings; ++t)
+      for (int64_t first = 0; first < matrix(); first += kWidth)
+        pack(mixing.data() + t * mixing_size + first * rank, from + t * rank * matrix() + first, s,
+             least(kWidth, matrix() - first), 0);
   }
 
  public:
@@ -117,7 +153,8 @@ class Filters {
   const int64_t joined, tap_pitch, run_pitch, mixing_size;
 
  private:
-  Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth]
+  Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth], or [mixings][strips][rank][kWidth]
+  const PerThread<float> whole;   // [T][out_channels][in_channels], where the lanes are taps and filters are made
 };
 
 // The filter that a thread has at hand: that of the class it is at, a few panels at a time.
