@@ -38,13 +38,21 @@ def images(folder: Path) -> tuple[Images, Images]:
     return read(folder, "train", per_file=PER_FILE), read(folder, "test", per_file=PER_FILE)
 
 
-OF_THE_RECIPE = ("diffusion", "consistency", "agreement", "agreement_from", "agreement_every")
+OF_THE_RECIPE = (
+    "batch",
+    "diffusion",
+    "consistency",
+    "agreement",
+    "agreement_from",
+    "agreement_every",
+    "agreement_noise",
+)
 
 
 def config(epochs: int, network: Network = TINY, **changes) -> Config:
     """Ten steps of eight images an epoch; with a consistency twice as many of four in two crops."""
-    own = {name: changes.pop(name) for name in OF_THE_RECIPE if name in changes}
-    short = recipe("short", network.model, epochs=epochs, batch=8, label_smoothing=0.1, **own)
+    own = {"batch": 8, **{name: changes.pop(name) for name in OF_THE_RECIPE if name in changes}}
+    short = recipe("short", network.model, epochs=epochs, label_smoothing=0.1, **own)
     return Config(network, short, **changes)
 
 

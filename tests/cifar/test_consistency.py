@@ -7,7 +7,15 @@ from synthetic import TINY, images, run
 import contconv
 from contconv.cifar import augment
 from contconv.cifar.accuracy import Outputs
-from contconv.cifar.consistency import LARGEST, WithResponses, disagreement, inconsistency, pairs
+from contconv.cifar.consistency import (
+    LARGEST,
+    WithResponses,
+    disagreement,
+    inconsistency,
+    noisy_places,
+    of_both_sequences,
+    pairs,
+)
 from contconv.cifar.equivariance import compared, drawn_shifts, windows
 from contconv.models.networks import Network, build, load_weights
 
@@ -109,6 +117,25 @@ def test_a_network_can_be_trained_to_the_same_maps_at_all_scales(data, tmp_path)
             lacking[agreement, every] = disagreement(WithResponses(model)(x, *sequences)[1])
     assert lacking[20.0, 1] < 0.7 * lacking[0.0, 1]
     assert lacking[40.0, 2] < 0.8 * lacking[0.0, 1]
+
+
+def test_a_network_can_be_trained_to_the_same_maps_of_noise(data, tmp_path):
+    x = torch.randn(32, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    sequences = [contconv.sample_scales(7, 1 / 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    lacking = {}
+    for noise in (0.0, 20.0):
+        out = tmp_path / f"of-{noise:g}"
+        run(out, epochs=12, agreement=0.1, agreement_noise=noise, data=data)
+        model, _ = load_weights(out / "model.safetensors")
+        with torch.no_grad():
+            lacking[noise] = disagreement(WithResponses(model)(x, *sequences)[1])
+    assert lacking[20.0] < 0.7 * lacking[0.0]
+
+
+def test_noise_stands_for_pairs_of_images_in_both_sequences():
+    assert noisy_places(16).tolist() == 2 * ([False] * 6 + [True] * 2)
+    responses = torch.arange(2 * 16)
+    assert of_both_sequences(responses, noisy_places(16)).tolist() == [6, 7, 14, 15, 22, 23, 30, 31]
 
 
 def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):

@@ -119,6 +119,8 @@ def test_muon_steps_along_the_singular_vectors_of_the_momentum(shape, out_dim):
         ({"consistency": 1.0, "batch": 33}, "batch must be even with a consistency, .* got 33"),
         ({"agreement": float("inf")}, "agreement must be at least 0 and finite, got inf"),
         ({"agreement": 1.0, "consistency": 1.0}, "give one of consistency and agreement"),
+        ({"agreement": 1.0, "agreement_noise": -1.0}, "agreement_noise must be at least 0 and finite, got -1"),
+        ({"agreement_noise": 0.5}, "agreement_noise=0.5 needs an agreement"),
         ({"agreement_every": 0}, "agreement_every must be at least 1, got 0"),
         ({"agreement_from": 1.0}, "agreement_from must be at least 0 and less than 1, got 1.0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and less than 1"),

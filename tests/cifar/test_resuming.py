@@ -73,8 +73,9 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights(data, tmp_pat
         {"consistency": 2.0},
         {"agreement": 2.0, "agreement_from": 0.5},
         {"agreement": 2.0, "agreement_every": 3},
+        {"agreement": 2.0, "agreement_every": 2, "agreement_noise": 1.0},
     ],
-    ids=["ccnet", "convnet", "diffusion", "consistency", "agreement", "agreement-every-3"],
+    ids=["ccnet", "convnet", "diffusion", "consistency", "agreement", "agreement-every-3", "agreement-noise"],
 )
 def test_an_error_in_any_step_loses_only_the_steps_since_the_last_epoch(data, tmp_path, monkeypatch, what):
     epoch = 20 if "consistency" in what else 10  # steps

@@ -56,17 +56,25 @@ def test_another_seed_makes_another_network_and_the_same_seed_the_same(data, tmp
 
 
 @pytest.mark.parametrize(
-    "compared", [{}, {"consistency": 0.5}, {"agreement": 0.5}, {"agreement": 0.5, "agreement_every": 2}], ids=str
+    "compared",
+    [
+        {},
+        {"consistency": 0.5},
+        {"agreement": 0.5},
+        {"agreement": 0.5, "agreement_every": 2},
+        {"agreement": 0.5, "agreement_every": 2, "agreement_noise": 0.5, "batch": 16},
+    ],
+    ids=str,
 )
 def test_two_processes_have_the_course_of_one(data, tmp_path, compared):
-    epochs = 1 if "consistency" in compared else 2  # of twenty steps or ten
+    epochs = 1 if "consistency" in compared else 2  # of twenty steps or ten (with twice the batch five)
     more = ["alike=true", *(f"{name}={value}" for name, value in compared.items())]
     command = [sys.executable, str(SCRIPT), str(tmp_path / "two"), "2", str(epochs), *more]
     subprocess.run(command, check=True)
     run(tmp_path / "one", epochs=epochs, alike=True, **compared)
     assert json.loads((tmp_path / "two" / "config.json").read_text())["processes"] == 2
     one, two = (rows(tmp_path / name / "steps.csv") for name in ("one", "two"))
-    assert len(one) == len(two) == 20
+    assert len(one) == len(two) == (10 if "batch" in compared else 20)
     near = 5e-5 if compared else 1e-5
     for row, other in zip(one, two, strict=True):
         assert float(row["loss"]) == pytest.approx(float(other["loss"]), abs=near)
@@ -98,6 +106,8 @@ def test_batches_must_fit_the_images_and_the_processes(data, tmp_path):
         training.check_batch(config(1, consistency=1.0), 80, 3)
     with pytest.raises(ValueError, match=r"batch must be a multiple of 6, for 3 processes .* two by two, got 8"):
         training.check_batch(config(1, agreement=1.0), 80, 3)
+    with pytest.raises(ValueError, match=r"batch must be a multiple of 16, for 2 processes .* images and noise, got 8"):
+        training.check_batch(config(1, agreement=1.0, agreement_noise=1.0), 80, 2)
     with pytest.raises(ValueError, match="images must be between 1 and 80, got 81"):
         run(tmp_path / "out", epochs=1, images=81)
     assert not (tmp_path / "out").exists()

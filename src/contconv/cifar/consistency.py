@@ -6,6 +6,9 @@ scales, whose grids lie elsewhere in every layer but the last: a map that does n
 What is compared are the differences between maps of two images. Maps themselves can be made similar by something that
 they all have in common, a large offset of a channel, say, and a network soon finds that out. Both are compared before
 the ReLU and after it: the ReLU may leave little of what they are similar in.
+
+Scales are compared on noise as well, if wanted, which stands for some of the images: aliasing is what happens to high
+frequencies, and images have few of them.
 """
 
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from contconv.cifar.augment import PADDING, Draws
 from contconv.cifar.equivariance import similarities
 
 LARGEST = 6  # pixels between two crops of an image, along each axis
+NOISY, OF_EVERY = 2, 8  # where noise is compared too: so many of every so many images, the last of them
 
 
 class Pairs(NamedTuple):
@@ -46,6 +50,20 @@ def _corners(way: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     low = (torch.rand(len(way), generator=generator) * (room + 1)).long().minimum(room)
     first = low + way.clamp_min(0)
     return first, first - way
+
+
+def noisy_places(count: int) -> Tensor:
+    """[count] bool: which of the images noise stands for, two side by side, as they are compared.
+
+    >>> noisy_places(8).nonzero().flatten().tolist()
+    [6, 7]
+    """
+    return torch.arange(count) % OF_EVERY >= OF_EVERY - NOISY
+
+
+def of_both_sequences(responses: Tensor, which: Tensor) -> Tensor:
+    """The maps [2 b, C, h, w] of some images, which [B] bool, of all [2 B, C, h, w] of two sequences of scales."""
+    return responses.unflatten(0, (2, -1))[:, which].flatten(0, 1)
 
 
 class WithResponses(nn.Module):

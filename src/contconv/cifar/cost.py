@@ -76,7 +76,8 @@ def of_groups(found: list[Group], rounds: int) -> list[Timed]:
         config = config_of(group)
         if config is None:
             continue
-        configs[group.label, False] = replace(config, recipe=replace(config.recipe, agreement=0.0))
+        without = replace(config.recipe, agreement=0.0, agreement_noise=0.0)
+        configs[group.label, False] = replace(config, recipe=without)
         if config.recipe.agreement > 0:
             configs[group.label, True] = replace(config, recipe=replace(config.recipe, agreement_from=0.0))
     try:

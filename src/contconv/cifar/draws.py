@@ -29,3 +29,8 @@ def scales(seed: int, step: int, *, std: float, max_denominator: int, purpose: s
     """The scales of CCNet's layers in one training step."""
     source = generator(seed, purpose, step)
     return sample_scales(STEPS, TARGET, std=std, max_denominator=max_denominator, generator=source)
+
+
+def noise(seed: int, step: int, shape: tuple[int, ...]) -> Tensor:
+    """Standard Gaussian noise, as the images of one training step are normalised."""
+    return torch.randn(shape, generator=generator(seed, "noise", step))

@@ -112,7 +112,9 @@ def label(evaluation: Record) -> str:
         unusual.append(f"consistency {config['recipe']['consistency']:g}")
     if config["recipe"]["agreement"]:
         every = config["recipe"]["agreement_every"]
-        unusual.append(f"agreement {config['recipe']['agreement']:g}" + (f" every {every} steps" if every > 1 else ""))
+        noise = config["recipe"]["agreement_noise"]
+        weights = f"agreement {config['recipe']['agreement']:g}" + (f" + {noise:g} on noise" if noise else "")
+        unusual.append(weights + (f" every {every} steps" if every > 1 else ""))
     if config["init"] is not None:
         unusual.append("from trained weights")
     return NAMES[network["model"]] + (f" ({', '.join(unusual)})" if unusual else "")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from contconv.cifar.consistency import OF_EVERY
 from contconv.cifar.muon import Muon, filters
 from contconv.experiments.record import plain
 from contconv.models.networks import Initial, Network, completed
@@ -61,6 +62,9 @@ class Recipe:
     agreement_every: int = 1
     """In which steps. Above 1, only each so many steps compare the maps, and so many times as much; then no gradient
     goes through the second sequence, which makes it a third of a step, and it is not trained."""
+    agreement_noise: float = 0.0
+    """What the loss counts of the same on noise, which then stands for a quarter of the images in steps that compare:
+    aliasing is what happens to high frequencies, of which images have few."""
     initial: Initial = "default"
     """The variance that weights start with: PyTorch's own, or Kaiming's for ReLU."""
 
@@ -70,11 +74,15 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not (0 < self.learning_rate < math.inf):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        for name in ("consistency", "agreement"):
+        for name in ("consistency", "agreement", "agreement_noise"):
             if not (0 <= getattr(self, name) < math.inf):
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if self.consistency > 0 and self.agreement > 0:
             raise ValueError("a step compares either crops or scales: give one of consistency and agreement")
+        if self.agreement_noise > 0 and self.agreement == 0:
+            raise ValueError(
+                f"agreement_noise={self.agreement_noise:g} needs an agreement, which images are compared for"
+            )
         if self.consistency > 0 and self.batch % 2:
             raise ValueError(f"batch must be even with a consistency, for two crops of each image, got {self.batch}")
         if not (0 <= self.weight_decay < math.inf):
@@ -98,6 +106,11 @@ class Recipe:
     def compares(self) -> bool:
         """Whether the loss counts what two maps differ by."""
         return self.consistency > 0 or self.agreement > 0
+
+    @property
+    def compared_together(self) -> int:
+        """Images of which a process needs a multiple: two by two, or so many that some of them can be noise."""
+        return OF_EVERY if self.agreement_noise > 0 else 2 if self.compares else 1
 
     @property
     def filter_share(self) -> float:

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contconv.cifar import augment, checkpoint, draws, folder
-from contconv.cifar.consistency import WithResponses, disagreement, inconsistency, pairs
+from contconv.cifar.consistency import (
+    WithResponses,
+    disagreement,
+    inconsistency,
+    noisy_places,
+    of_both_sequences,
+    pairs,
+)
 from contconv.cifar.data import Images
 from contconv.cifar.diffusion import diffusing
 from contconv.cifar.interrupt import Interrupt
@@ -84,11 +91,12 @@ def check_batch(config: Config, count: int, processes: int) -> None:
     crops = batch // images  # of each image
     if images > count:
         raise ValueError(f"batch must be at most {crops * count}, for {count} images, got {batch}")
-    unit = 2 * processes if config.recipe.compares else processes  # images are compared two by two
+    together = config.recipe.compared_together
+    unit = together * processes
     if images % unit:
         why = "one process" if processes == 1 else f"{processes} processes"
-        if config.recipe.compares:
-            why += " that compare images two by two"
+        if together > 1:
+            why += " that compare images two by two" if together == 2 else " that compare images and noise"
         raise ValueError(f"batch must be a multiple of {crops * unit}, for {why}, got {batch}")
 
 
@@ -134,14 +142,20 @@ class Run:
                 group["lr"] = rate * group["share"]
         x, labels, shift = self.batch()
         sequences = sequences_of(self.config, state.step, self.steps)
+        noisy = None
+        if recipe.agreement_noise > 0 and len(sequences) == 2:
+            x, noisy = self.with_noise(x)
         outputs = self.net(x, *sequences)
         logits = outputs[0] if recipe.compares else outputs
         labels = labels.repeat(len(logits) // len(labels))
+        if noisy is not None:
+            real = ~noisy.repeat(len(logits) // len(noisy))
+            logits, labels = logits[real], labels[real]
         loss = total = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
         if shift is not None:
             total = loss + recipe.consistency * inconsistency(outputs[1], shift)
         elif len(sequences) == 2:
-            total = loss + recipe.agreement * recipe.agreement_every * disagreement(outputs[1])
+            total = loss + recipe.agreement_every * self.disagreement(outputs[1], noisy)
         self.net.zero_grad()
         self.fabric.backward(total)
         for optimizer in self.optimizers:
@@ -168,6 +182,26 @@ class Run:
         two = pairs(size, generator)
         crops = [augment.augmented(pixels, random.part(part)) for random in (two.first, two.second)]
         return torch.cat(crops), labels.repeat(2), two.shift
+
+    def with_noise(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """This process's part of a batch with noise for some of its images, and for which: [B] bool. All processes draw
+        the whole of the noise alike."""
+        noisy = noisy_places(len(x))
+        count = int(noisy.sum())
+        shape = (count * self.fabric.world_size, *x.shape[2:], x.shape[1])  # channels_last, as images are
+        noise = draws.noise(self.config.seed, self.state.step, shape).permute(0, 3, 1, 2)
+        first = self.fabric.global_rank * count
+        noisy = noisy.to(x.device)
+        x[noisy] = noise[first : first + count].to(x.device)
+        return x, noisy
+
+    def disagreement(self, responses: Tensor, noisy: Tensor | None) -> Tensor:
+        """What the loss counts of it, for a step that compares and the images that are noise there, if some are."""
+        recipe = self.config.recipe
+        if noisy is None:
+            return recipe.agreement * disagreement(responses)
+        images, noise = (disagreement(of_both_sequences(responses, which)) for which in (~noisy, noisy))
+        return recipe.agreement * images + recipe.agreement_noise * noise
 
     def log_step(self) -> float | None:
         """Every so many steps, a row with the means since the row before; the loss. Here the device is waited for."""

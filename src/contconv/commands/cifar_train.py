@@ -59,6 +59,8 @@ class Train:
     agreement_every: int | None = None
     """In which steps: 4 is every fourth, and the second sequence is only looked at and not trained, which takes a tenth
     more time instead of as much again."""
+    agreement_noise: float | None = None
+    """How much the same counts on noise, which then stands for a quarter of the images in those steps."""
     label_smoothing: float | None = None
     seed: int = 0
     padding_mode: PaddingMode = "zeros"
@@ -101,6 +103,7 @@ def config_of(command: Train) -> Config:
             agreement=command.agreement,
             agreement_from=command.agreement_from,
             agreement_every=command.agreement_every,
+            agreement_noise=command.agreement_noise,
             label_smoothing=command.label_smoothing,
         ),
         seed=command.seed,
