@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-channels bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
 
 setup: $(STAMP)
 
@@ -70,6 +70,9 @@ bench-choice: setup
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py --out docs/images/scaling.png
+
+bench-channels: setup
+	$(BIN)/python benchmarks/few_channels.py
 
 bench-networks: setup
 	$(BIN)/python benchmarks/networks.py

@@ -1,7 +1,10 @@
 """The workloads, as data. A case's name says everything about it."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
+
+import contconv
 
 IRREGULAR = (0.6789, 0.7123)
 
@@ -22,6 +25,12 @@ class Case:
     contiguous: bool = False  # NCHW instead of channels_last
     paper: dict[str, float] | None = None
     must: float | None = None  # the largest ratio to the convolution that we accept
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of a forward pass by filters, as if they were given."""
+        per_pixel = self.layers * self.kernel_size**2 * self.channels[0] * self.channels[1]
+        return self.batch * math.prod(contconv.output_sizes(self.in_size, [self.scale])[0]) * per_pixel
 
     @property
     def name(self) -> str:

@@ -8,13 +8,14 @@ import contconv
 from contconv.cifar import augment
 from contconv.cifar.accuracy import Outputs
 from contconv.cifar.consistency import (
+    IMAGES,
     LARGEST,
+    NOISE,
     WithResponses,
     disagreement,
     inconsistency,
-    noisy_places,
-    of_both_sequences,
     pairs,
+    part_of,
 )
 from contconv.cifar.equivariance import compared, drawn_shifts, windows
 from contconv.models.networks import Network, build, load_weights
@@ -133,9 +134,9 @@ def test_a_network_can_be_trained_to_the_same_maps_of_noise(data, tmp_path):
 
 
 def test_noise_stands_for_pairs_of_images_in_both_sequences():
-    assert noisy_places(16).tolist() == 2 * ([False] * 6 + [True] * 2)
-    responses = torch.arange(2 * 16)
-    assert of_both_sequences(responses, noisy_places(16)).tolist() == [6, 7, 14, 15, 22, 23, 30, 31]
+    both = torch.arange(2 * 16)
+    assert part_of(both, NOISE).tolist() == [6, 7, 14, 15, 22, 23, 30, 31]
+    assert sorted(torch.cat([part_of(both, NOISE), part_of(both, IMAGES)]).tolist()) == both.tolist()
 
 
 def test_a_network_can_be_trained_to_move_with_the_image(data, tmp_path):

@@ -22,7 +22,8 @@ from contconv.cifar.augment import PADDING, Draws
 from contconv.cifar.equivariance import similarities
 
 LARGEST = 6  # pixels between two crops of an image, along each axis
-NOISY, OF_EVERY = 2, 8  # where noise is compared too: so many of every so many images, the last of them
+OF_EVERY = 8  # so many images, where noise is compared too,
+IMAGES, NOISE = slice(0, 6), slice(6, 8)  # these stay, and noise stands for those, side by side, as they are compared
 
 
 class Pairs(NamedTuple):
@@ -52,18 +53,13 @@ def _corners(way: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return first, first - way
 
 
-def noisy_places(count: int) -> Tensor:
-    """[count] bool: which of the images noise stands for, two side by side, as they are compared.
+def part_of(batch: Tensor, which: slice) -> Tensor:
+    """The images, or the noise that stands for some, of a batch, or of what each sequence of scales made of it.
 
-    >>> noisy_places(8).nonzero().flatten().tolist()
-    [6, 7]
+    >>> part_of(torch.arange(16), NOISE).tolist()
+    [6, 7, 14, 15]
     """
-    return torch.arange(count) % OF_EVERY >= OF_EVERY - NOISY
-
-
-def of_both_sequences(responses: Tensor, which: Tensor) -> Tensor:
-    """The maps [2 b, C, h, w] of some images, which [B] bool, of all [2 B, C, h, w] of two sequences of scales."""
-    return responses.unflatten(0, (2, -1))[:, which].flatten(0, 1)
+    return batch.unflatten(0, (-1, OF_EVERY))[:, which].flatten(0, 1)
 
 
 class WithResponses(nn.Module):

@@ -12,12 +12,14 @@ from torch.nn import functional as F
 
 from contconv.cifar import augment, checkpoint, draws, folder
 from contconv.cifar.consistency import (
+    IMAGES,
+    NOISE,
+    OF_EVERY,
     WithResponses,
     disagreement,
     inconsistency,
-    noisy_places,
-    of_both_sequences,
     pairs,
+    part_of,
 )
 from contconv.cifar.data import Images
 from contconv.cifar.diffusion import diffusing
@@ -142,15 +144,14 @@ class Run:
                 group["lr"] = rate * group["share"]
         x, labels, shift = self.batch()
         sequences = sequences_of(self.config, state.step, self.steps)
-        noisy = None
-        if recipe.agreement_noise > 0 and len(sequences) == 2:
-            x, noisy = self.with_noise(x)
+        noisy = recipe.agreement_noise > 0 and len(sequences) == 2
+        if noisy:
+            self.put_noise(x)
         outputs = self.net(x, *sequences)
         logits = outputs[0] if recipe.compares else outputs
         labels = labels.repeat(len(logits) // len(labels))
-        if noisy is not None:
-            real = ~noisy.repeat(len(logits) // len(noisy))
-            logits, labels = logits[real], labels[real]
+        if noisy:
+            logits, labels = part_of(logits, IMAGES), part_of(labels, IMAGES)
         loss = total = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
         if shift is not None:
             total = loss + recipe.consistency * inconsistency(outputs[1], shift)
@@ -183,24 +184,20 @@ class Run:
         crops = [augment.augmented(pixels, random.part(part)) for random in (two.first, two.second)]
         return torch.cat(crops), labels.repeat(2), two.shift
 
-    def with_noise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """This process's part of a batch with noise for some of its images, and for which: [B] bool. All processes draw
-        the whole of the noise alike."""
-        noisy = noisy_places(len(x))
-        count = int(noisy.sum())
+    def put_noise(self, x: Tensor) -> None:
+        """Noise for some images of this process's part of the batch, in place; all processes draw the whole of it."""
+        count = len(part_of(x, NOISE))
         shape = (count * self.fabric.world_size, *x.shape[2:], x.shape[1])  # channels_last, as images are
-        noise = draws.noise(self.config.seed, self.state.step, shape).permute(0, 3, 1, 2)
-        first = self.fabric.global_rank * count
-        noisy = noisy.to(x.device)
-        x[noisy] = noise[first : first + count].to(x.device)
-        return x, noisy
+        own = draws.noise(self.config.seed, self.state.step, shape)[self.fabric.global_rank * count :][:count]
+        noise = own.permute(0, 3, 1, 2).to(x.device)
+        x.unflatten(0, (-1, OF_EVERY))[:, NOISE] = noise.unflatten(0, (-1, NOISE.stop - NOISE.start))
 
-    def disagreement(self, responses: Tensor, noisy: Tensor | None) -> Tensor:
-        """What the loss counts of it, for a step that compares and the images that are noise there, if some are."""
+    def disagreement(self, responses: Tensor, noisy: bool) -> Tensor:
+        """What the loss counts of it, in a step that compares images, and noise as well if that is among them."""
         recipe = self.config.recipe
-        if noisy is None:
+        if not noisy:
             return recipe.agreement * disagreement(responses)
-        images, noise = (disagreement(of_both_sequences(responses, which)) for which in (~noisy, noisy))
+        images, noise = (disagreement(part_of(responses, which)) for which in (IMAGES, NOISE))
         return recipe.agreement * images + recipe.agreement_noise * noise
 
     def log_step(self) -> float | None:

@@ -27,7 +27,7 @@ MUCH_LARGER = 8
 # is used again and again.
 PIECE_BYTES = 8 * 2**20
 
-# What a thread makes at a time of a basis that is not stored, of several pixels, and as much of its gradient
+# What a thread makes at a time of a basis that is not stored, of several pixels, and as much of its gradient and units
 # (cpp/pixel_basis.h).
 IN_PLACE_BYTES = 128 * 2**10
 
@@ -156,7 +156,7 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     basis = _basis_bytes(problem)
     if plan.in_place and not plan.filters:
         at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
-        basis = min(2 * basis, 2 * torch.get_num_threads() * at_once)
+        basis = min(3 * basis, 3 * torch.get_num_threads() * at_once)
     if plan.rows is not None:
         basis = basis // problem.axes[plan.axis].out_size * plan.rows
     return basis + 8 * filters * problem.taps * problem.weights

@@ -45,22 +45,29 @@ class Net {
     hidden_size = layers[net.layers - 1].hidden, sums_size = sums, gradients_of_units = hidden;
   }
 
+  // Floats of the units that a point has before the last layer.
+  static int64_t hidden_units(const ContconvNet& net) {
+    int64_t units = 0;
+    for (int64_t l = 0; l + 1 < net.layers; ++l) units += shape(net, l).after;
+    return units;
+  }
+
   int64_t axes() const { return layers[0].in; }
   int64_t rank() const { return layers[net.layers - 1].out + 1; }
 
   // Gradients of all weights and biases, layer after layer, as `add_gradients` sums them up.
   int64_t gradients_size() const { return sums_size; }
 
-  // What threads work in, at so many points at a time; the way back needs room for gradients too.
+  // What threads work in, at so many points at a time; the way back needs their hidden units, and room for gradients.
   class Scratch {
    public:
     Scratch(const Net& of, int64_t threads, int64_t most_points, bool back)
-        : most(most_points), floats(threads, most * of.hidden_size + (back ? kBlock * of.gradients_of_units : 0)),
+        : most(back ? most_points : kBlock), floats(threads, most * of.hidden_size + (back ? kBlock * of.gradients_of_units : 0)),
           pointers(threads, 2 * kBlock) {}
 
    private:
     friend class Net;
-    const int64_t most;
+    const int64_t most;                        // points whose hidden units are kept
     const PerThread<float> floats;             // hidden units, layer by layer, and gradients of all units
     const PerThread<const float*> pointers;
   };
@@ -170,7 +177,7 @@ class Net {
   Rows units(int64_t l, const Part& part, const Scratch& scratch) const {
     if (is_last(l)) return {part.y + part.begin * rank(), rank()};
     float* all = scratch.floats.of(omp_get_thread_num()) + layers[l].hidden * scratch.most;
-    return {all + part.begin * layers[l].after, layers[l].after};
+    return {all + part.begin % scratch.most * layers[l].after, layers[l].after};
   }
 
   // Their gradients, before the leak.

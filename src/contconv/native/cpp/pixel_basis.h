@@ -19,9 +19,11 @@ class PixelBasis {
     if (in.net) net.emplace(*in.net), scratch.emplace(*net, g.p.threads, most_pixels * g.taps, back);
   }
 
-  // So many pixels at a time that their basis stays in cache, of those that one would like.
+  // So many pixels at a time that their basis, and what a net keeps for the way back, stay in cache, of those that one
+  // would like.
   static int64_t most_pixels(const Geometry& g, const ContconvInputs& in, int64_t wanted) {
-    return in.net ? least(wanted, most(1, kBytes / (4 * g.taps * g.p.rank))) : wanted;
+    if (!in.net) return wanted;
+    return least(wanted, most(1, kBytes / (4 * g.taps * most(g.p.rank, Net::hidden_units(*in.net)))));
   }
 
   // That of pixel i is at [run.sample[i]][T][rank] of what is returned.
