@@ -1,5 +1,6 @@
 """The pictures of the report: training curves, filters, equivariance, ensembles."""
 
+import textwrap
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from contconv.cifar.statistics import mean
 from contconv.experiments.record import Figure
 
 PAPER_COLUMNS = {"convnet": 0, "ccnet": 1}
+
+
+def in_lines(label: str) -> str:
+    """For a legend, which a long label would make wider than the plot."""
+    return textwrap.fill(label, 40)
 
 
 def training_curves(found: list[Group]) -> tuple[Figure, ...]:
@@ -26,7 +32,7 @@ def draw_training(found: list[Group]) -> Any:
     figure, places = pyplot.subplots(1, 2, figsize=(10.5, 3.9), layout="constrained")
     for number, group in enumerate(found):
         for seed, one in enumerate(group.evaluations):
-            style = {"color": f"C{number}", "label": None if seed else group.label, "linewidth": 1.2}
+            style = {"color": f"C{number}", "label": None if seed else in_lines(group.label), "linewidth": 1.2}
             for place, name, factor in ((places[0], "loss", 1), (places[1], "test_accuracy", 100)):
                 rows = [row for row in one["course"] if row.get(name) is not None]
                 marker = "o" if name == "test_accuracy" else ""
@@ -82,7 +88,7 @@ def draw_equivariance(found: list[Group]) -> Any:
         for number, group in enumerate(found):
             shifts = list(group.first["results"]["equivariance"][inputs])
             heights = [mean(group.equivariance(inputs, largest)) for largest in shifts]
-            place.plot([int(n) for n in shifts], heights, marker="o", color=f"C{number}", label=group.label)
+            place.plot([int(n) for n in shifts], heights, marker="o", color=f"C{number}", label=in_lines(group.label))
             place.set_xticks([int(n) for n in shifts])
         for model, column in PAPER_COLUMNS.items():
             heights = [row[column] for row in paper.values()]
@@ -118,7 +124,7 @@ def draw_ensembles(found: list[Group]) -> Any:
             if curve is None:
                 continue
             rows = curve["members"]
-            style: dict[str, Any] = {"color": f"C{number}", "label": None if seed else group.label}
+            style: dict[str, Any] = {"color": f"C{number}", "label": None if seed else in_lines(group.label)}
             means, stds = ([row[name] for row in rows] for name in ("mean", "std"))
             place.errorbar([row["k"] for row in rows], means, stds, marker="o", markersize=4, capsize=3, **style)
             place.set_xticks([row["k"] for row in rows])
