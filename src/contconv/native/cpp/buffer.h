@@ -4,11 +4,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace contconv {
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Under AddressSanitizer nothing is kept for later calls, memory is full of NaN at first, and what nobody may touch
+// between two arrays is as forbidden as what lies outside of all.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+inline void forbid(void* data, int64_t bytes) { ASAN_POISON_MEMORY_REGION(data, static_cast<size_t>(bytes)); }
+#else
+constexpr bool kSanitized = false;
+inline void forbid(void*, int64_t) {}
+#endif
 
 struct Memory {
   void* data;
@@ -47,7 +60,7 @@ class Shelf {
 
  private:
   static constexpr int kMost = 32;
-  static constexpr int64_t kMostBytes = 8 << 20, kLittle = 64 << 10;
+  static constexpr int64_t kMostBytes = kSanitized ? 0 : 8 << 20, kLittle = 64 << 10;
   Memory kept[kMost];
   int count = 0;
   int64_t total = 0;
@@ -60,7 +73,12 @@ template <class T>
 class Buffer {
  public:
   explicit Buffer(int64_t count)
-      : memory_(shelf.take((count * static_cast<int64_t>(sizeof(T)) / kLine + 1) * kLine)) {}
+      : memory_(shelf.take((count * static_cast<int64_t>(sizeof(T)) / kLine + 1) * kLine)) {
+    if (!kSanitized) return;
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    std::memset(memory_.data, 0xff, static_cast<size_t>(bytes));
+    forbid(static_cast<char*>(memory_.data) + bytes, memory_.bytes - bytes);
+  }
   ~Buffer() { shelf.give_back(memory_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -77,7 +95,10 @@ class Buffer {
 template <class T>
 class PerThread {
  public:
-  PerThread(int64_t threads, int64_t count) : step_(apart(count)), buffer_(threads * step_) {}
+  PerThread(int64_t threads, int64_t count) : step_(apart(count)), buffer_(threads * step_) {
+    for (int64_t i = 0; i < threads && kSanitized; ++i)
+      forbid(of(static_cast<int>(i)) + count, (step_ - count) * static_cast<int64_t>(sizeof(T)));
+  }
   T* of(int thread) const { return buffer_.data() + thread * step_; }
 
  private:
