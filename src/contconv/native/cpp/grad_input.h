@@ -131,10 +131,9 @@ class InputGradient {
       if (source < 0 || !owns(mine, source)) continue;
       const float* from = in.grad_y + block.image0 * out_step + places.out[q] * g.p.out_channels;
       float* to = grad_x + block.image0 * in_step + source * g.p.in_channels;
-      for (int64_t n = 0; n < block.images(); ++n, ++count) {
-        pairs.from[count] = from + n * out_step;
-        pairs.to[count] = to + n * in_step;
-      }
+      place_in_images(pairs.from + count, from, out_step, block.images());
+      place_in_images(pairs.to + count, to, in_step, block.images());
+      count += block.images();
     }
     return count;
   }
@@ -144,28 +143,36 @@ class InputGradient {
                        const Pairs& pairs) const {
     const int me = omp_get_thread_num();
     const int64_t in_step = g.in_pixels * g.p.in_channels, out_step = g.out_pixels * g.p.out_channels;
+    const int64_t images = block.images();
+    float* first_x = grad_x + block.image0 * in_step;
+    const float* first_y = in.grad_y + block.image0 * out_step;
     float* nowhere = sums.of(me);   // for windows that are padding, or others'
     BrokenWindow* apart = broken.of(me);
     int64_t count = 0, broken_count = 0;
-    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q)
-      for (int64_t n = block.image0; n < block.image1; ++n) {
-        bool is_seen = false;
-        for (int64_t w = 0; w < windows_at_once; ++w) {
-          const int32_t place = places.in[q * g.runs + r + w];
-          float*& to = pairs.to[w * g.block_rows + count];
-          to = nowhere;
-          if (place == kPadding || !owns(mine, place >= 0 ? place : row_of_broken(place))) continue;
-          is_seen = true;
-          if (place >= 0) {
-            to = grad_x + n * in_step + place * g.p.in_channels;
-          } else {
-            apart[broken_count] = {n, places.out[q], place};
-            to = nowhere + ++broken_count * kWidth;
-            fill_zero(to, g.window);
-          }
+    for (int64_t q = 0; q < block.pixel1 - block.pixel0; ++q) {
+      bool is_seen = false;
+      for (int64_t w = 0; w < windows_at_once; ++w) {
+        const int32_t place = places.in[q * g.runs + r + w];
+        float** to = pairs.to + w * g.block_rows + count;
+        if (place == kPadding || !owns(mine, place >= 0 ? place : row_of_broken(place))) {
+          place_in_images(to, nowhere, 0, images);
+          continue;
         }
-        if (is_seen) pairs.from[count++] = in.grad_y + n * out_step + places.out[q] * g.p.out_channels;
+        is_seen = true;
+        if (place >= 0) {
+          place_in_images(to, first_x + place * g.p.in_channels, in_step, images);
+          continue;
+        }
+        for (int64_t n = 0; n < images; ++n) {
+          apart[broken_count] = {block.image0 + n, places.out[q], place};
+          to[n] = nowhere + ++broken_count * kWidth;
+          fill_zero(to[n], g.window);
+        }
       }
+      if (!is_seen) continue;
+      place_in_images(pairs.from + count, first_y + places.out[q] * g.p.out_channels, out_step, images);
+      count += images;
+    }
     scatter_taps(filter + r / windows_at_once * f.run_pitch, count, pairs);
     for (int64_t i = 0; i < broken_count; ++i) add_window(apart[i], nowhere + (1 + i) * kWidth);
   }

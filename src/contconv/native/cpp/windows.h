@@ -90,6 +90,12 @@ class Windows {
   const Buffer<int32_t> in;      // [out_pixels][runs]
 };
 
+// to[n] = first + n * step: the same place in one image after the other
+template <class T>
+inline void place_in_images(T** to, T* first, int64_t step, int64_t images) {
+  for (int64_t n = 0; n < images; ++n, first += step) to[n] = first;
+}
+
 // Where the rows of a block are, for register tiles: row i belongs to pixel i / images and image i % images.
 struct BlockRows {
   const float** in;   // [runs][block_rows]: the window, in x or copied from there
@@ -120,17 +126,15 @@ class RowScratch {
         rows.out[q * images + n] = (block.image0 + n) * out_step + places.out[q];
     for (int64_t r = 0; r < runs; ++r) {
       const float** to = rows.in + r * block_rows;
-      for (int64_t q = 0; q < pixels; ++q) {
+      for (int64_t q = 0; q < pixels; ++q, to += images) {
         const int32_t place = places.in[q * runs + r];
-        for (int64_t n = 0; n < images; ++n, ++to) {
-          if (place >= 0) {
-            *to = first + n * in_step + place * channels;
-          } else if (place == kPadding) {
-            *to = padding;
-          } else {
-            *to = copied(first + n * in_step, places.out[q], place, copy);
-            copy += window;
-          }
+        if (place >= 0) {
+          place_in_images(to, first + place * channels, in_step, images);
+        } else if (place == kPadding) {
+          place_in_images(to, padding, 0, images);
+        } else {
+          for (int64_t n = 0; n < images; ++n, copy += window)
+            to[n] = copied(first + n * in_step, places.out[q], place, copy);
         }
       }
     }
