@@ -5,21 +5,16 @@ At the input:   u[r] = mixing_r . x, per input pixel    then  y = sum over taps 
                                                               R Cout (T + Cin in/out) multiply-adds
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from contconv.grid import phase_index
 from contconv.kernels import Kernel
-from contconv.kernels.sampling import sampled_basis
-from contconv.native.counting import count
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
+from contconv.strategies.contraction import contracted, contracted_bytes, moved_at_input, moved_at_output
 from contconv.strategies.engine import inputs_seen, lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
-from contconv.strategies.problem import Cost, Problem, biased
-from contconv.strategies.reference import extracted_neighbours
+from contconv.strategies.problem import Cost, Problem
 
 BLOCK_BYTES = 64 * 2**20
 
@@ -40,12 +35,12 @@ class Factored:
         if self._native(problem):
             algorithm = self._algorithm(problem)
             again = inputs_seen(problem, algorithm) - problem.inputs if algorithm == "factored-input" else 0
-            macs = macs_of(problem) + again * problem.batch * problem.basis_functions * problem.weights
+            macs = self._macs(problem) + again * problem.batch * problem.basis_functions * problem.weights
             return Cost(macs, native_bytes(problem, algorithm))
-        images, rows = sizes = block_sizes(problem, block_bytes, BLOCK_BYTES)
+        images, rows = sizes = block_sizes(problem, contracted_bytes, BLOCK_BYTES)
         whole = sizes == (problem.batch, problem.axes[0].out_size)
-        macs = macs_of(problem) if whole else macs_in_blocks(problem, macs_of, sizes)
-        return Cost(macs, block_bytes(block(problem, images, 0, rows)))
+        macs = self._macs(problem) if whole else macs_in_blocks(problem, self._macs, sizes)
+        return Cost(macs, contracted_bytes(block(problem, images, 0, rows)))
 
     def engine(self, problem: Problem) -> str:
         return f"{self._algorithm(problem)}/{'native' if self._native(problem) else 'torch'}"
@@ -76,7 +71,7 @@ class Factored:
     def run(self, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
         if self._native(problem):
             return native_conv(x, kernel, bias, problem, self._algorithm(problem))
-        sizes = block_sizes(problem, block_bytes, BLOCK_BYTES)
+        sizes = block_sizes(problem, contracted_bytes, BLOCK_BYTES)
         if sizes == (problem.batch, problem.axes[0].out_size):
             return contracted(x, kernel, bias, problem)
         return run_in_blocks(contracted, x, kernel, bias, problem, sizes)
@@ -85,33 +80,16 @@ class Factored:
         return self.native and not why_not_native(problem)
 
     def _algorithm(self, problem: Problem) -> str:
-        return "factored-output" if macs_at_output(problem) <= macs_at_input(problem) else "factored-input"
+        """The native kernel takes as long as its multiply-adds, PyTorch as long as what it moves."""
+        if self._native(problem):
+            at_output, at_input = macs_at_output(problem), macs_at_input(problem)
+        else:
+            at_output, at_input = moved_at_output(problem), moved_at_input(problem)
+        return "factored-output" if at_output <= at_input else "factored-input"
 
-
-def contracted(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The whole contraction in PyTorch, at the cheaper end."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    basis = basis_per_output(kernel, problem).to(dtype)
-    mixing = kernel.mixing.to(dtype).unflatten(1, (problem.groups, problem.out_channels // problem.groups))
-    at_output = macs_at_output(problem) <= macs_at_input(problem)
-    contraction = contracted_at_output if at_output else contracted_at_input
-    y = contraction(x.to(dtype), basis, mixing, problem)  # [N, g, Co, out]
-    return biased(y.reshape(problem.batch, problem.out_channels, *problem.out_size).to(x.dtype), bias)
-
-
-def block_bytes(problem: Problem) -> int:
-    """What `contracted` needs: the neighbours, what they are contracted to, and the basis of every output."""
-    at_output = macs_at_output(problem) <= macs_at_input(problem)
-    functions = problem.basis_functions
-    if at_output:
-        numbers = problem.outputs * problem.in_channels * (3 * problem.taps + 2 * functions)
-    else:
-        numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + problem.inputs)
-    return max(problem.dtype.itemsize, 4) * (problem.batch * numbers + problem.outputs * problem.taps * functions)
-
-
-def macs_of(problem: Problem) -> int:
-    return min(macs_at_output(problem), macs_at_input(problem)) + problem.sampling_macs
+    def _macs(self, problem: Problem) -> int:
+        at_output = self._algorithm(problem) == "factored-output"
+        return (macs_at_output if at_output else macs_at_input)(problem) + problem.sampling_macs
 
 
 def macs_at_output(problem: Problem) -> int:
@@ -122,39 +100,3 @@ def macs_at_output(problem: Problem) -> int:
 def macs_at_input(problem: Problem) -> int:
     per_output = problem.outputs * problem.out_channels * problem.taps + problem.inputs * problem.weights
     return problem.batch * problem.basis_functions * per_output
-
-
-def basis_per_output(kernel: Kernel, problem: Problem) -> Tensor:
-    """[out, T, R] with the outputs and the taps of all axes in one."""
-    axes = len(problem.axes)
-    basis = sampled_basis(kernel, problem.axes, problem.device)
-    for number, axis in enumerate(problem.axes):
-        basis = basis.index_select(number, phase_index(axis, problem.device))
-    return basis.flatten(axes, -2).flatten(0, axes - 1)
-
-
-def contracted_at_output(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
-    """x: [N, Cin, *in], basis: [out, T, R], mixing: [R, g, Co, Ci] -> [N, g, Co, out]."""
-    z = torch.einsum("ncpt,ptr->nprc", seen(x, problem), basis)
-    z = z.unflatten(-1, (problem.groups, problem.in_channels // problem.groups))
-    if mixing.shape[0] * mixing.shape[-1] == 1:  # nothing to sum over: no matrix product
-        count(problem.batch * problem.outputs * problem.weights)
-    return torch.einsum("nprgi,rgoi->ngop", z, mixing)
-
-
-def contracted_at_input(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
-    """x: [N, Cin, *in], basis: [out, T, R], mixing: [R, g, Co, Ci] -> [N, g, Co, out]."""
-    grouped = x.flatten(2).unflatten(1, (problem.groups, problem.in_channels // problem.groups))  # [N, g, Ci, in]
-    if mixing.shape[-1] == 1:  # nothing to sum over: no matrix product
-        count(problem.batch * problem.inputs * mixing.shape[0] * problem.weights)
-    u = torch.einsum("ngim,rgoi->nrgom", grouped, mixing).flatten(1, 3)  # [N, R*g*Co, in]
-    near = seen(u.unflatten(-1, problem.in_size), problem)  # [N, R*g*Co, out, T]
-    near = near.unflatten(1, (mixing.shape[0], *mixing.shape[1:3]))
-    return torch.einsum("nrgopt,ptr->ngop", near, basis)
-
-
-def seen(x: Tensor, problem: Problem) -> Tensor:
-    """[N, C, *in] -> [N, C, out, T] the neighbours of every output pixel."""
-    axes = len(problem.axes)
-    near = extracted_neighbours(x, problem)  # [N, C, *out, *taps]
-    return near.reshape(*x.shape[:2], math.prod(problem.out_size), math.prod(near.shape[2 + axes :]))

@@ -9,7 +9,7 @@ from torch import Tensor
 from contconv.kernels import Kernel, traits
 from contconv.size import PerAxis, Size
 from contconv.strategies import STRATEGIES, Problem, Strategy
-from contconv.strategies.factored import contracted
+from contconv.strategies.contraction import contracted
 from contconv.tracing.flexible import flexible_axis, flexible_conv
 from contconv.tracing.graph import ratio
 
