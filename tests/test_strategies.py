@@ -132,6 +132,18 @@ def test_without_a_name_a_strategy_runs_that_has_no_reason_against_it(problem, k
     assert all(name in str(explained) for name in STRATEGY_NAMES)
 
 
+@pytest.mark.parametrize("wants_gradient", [False, True])
+@pytest.mark.parametrize("kernel", ["internal", "gaussian"])
+def test_explain_takes_a_tensor_for_what_it_is(kernel, wants_gradient):
+    """Training and inference need not choose alike."""
+    x = torch.zeros(1, 3, 8, 7, requires_grad=wants_gradient)
+    made = contconv.Gaussian([[2.0, 1.0], [1.0, 2.0]], 4) if kernel == "gaussian" else kernel
+    layer = contconv.ContinuousConv2d(3, 3, 4, kernel=made, groups=3 if kernel == "gaussian" else 1)
+    assert contconv.explain(layer, x).problem.training == (wants_gradient or kernel == "internal")
+    with torch.no_grad():
+        assert not contconv.explain(layer, x).problem.training
+
+
 @pytest.mark.parametrize("kernel", ["internal", "spline"])
 @pytest.mark.parametrize(("batch", "side", "scale"), [(8, 7, (1.5, 0.8)), (1, 28, (0.7, 0.83)), (1, 28, (1.3, 0.83))])
 def test_channels_that_stay_apart_are_not_factored(kernel, batch, side, scale):

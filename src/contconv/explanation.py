@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from contconv import native
-from contconv.functional import planned
+from contconv.functional import planned, trains
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import basis_dtype
 from contconv.modules import ContinuousConv
@@ -57,8 +57,8 @@ def explain(
 ) -> Explanation:
     """What `layer(x, scale=scale, size=size)` would do, without doing it.
 
-    Multiply-adds are those of a forward pass that finds no samples of the kernel from an earlier one, half of what
-    `torch.utils.flop_counter` counts.
+    A shape stands for an x that wants a gradient, unless gradients are off. Multiply-adds are those of a forward pass
+    that finds no samples of the kernel from an earlier one, half of what `torch.utils.flop_counter` counts.
 
     >>> layer = contconv.ContinuousConv2d(3, 8, 3)
     >>> contconv.explain(layer, (1, 3, 64, 64), scale=1 / 2).strategy
@@ -71,8 +71,10 @@ def explain(
     mixing = layer.kernel.mixing
     if isinstance(x_or_shape, Tensor):
         shape, dtype, device = x_or_shape.shape, computing_dtype(x_or_shape), x_or_shape.device
+        training = trains(x_or_shape, layer.kernel)
     else:
         shape, dtype, device = torch.Size(x_or_shape), mixing.dtype, mixing.device
+        training = torch.is_grad_enabled()
     if len(shape) != layer.axes + 2 or shape[1] != layer.in_channels or min(shape[1:]) < 1:
         raise ValueError(
             f"x must be [N, {layer.in_channels}, *in] with {layer.axes} spatial axes, got shape {tuple(shape)}"
@@ -81,7 +83,7 @@ def explain(
     problem = planned(
         shape, layer.kernel, scale=grid.scale, size=grid.size, center=grid.center,
         padding_mode=layer.padding_mode, antialias=layer.antialias, kernel_size=layer.kernel_size,
-        memory_limit=layer.memory_limit, training=torch.is_grad_enabled(), dtype=dtype, device=device,
+        memory_limit=layer.memory_limit, training=training, dtype=dtype, device=device,
     )  # fmt: skip
     problem = replace(problem, basis_macs=basis_macs(layer.kernel, layer.axes))
     reasons = {name: strategy.why_not(problem) for name, strategy in STRATEGIES.items()}

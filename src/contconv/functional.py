@@ -70,7 +70,7 @@ def computed(
     problem = planned(
         x.shape, kernel, scale=scale, size=size, padding_mode=padding_mode, antialias=antialias, center=center,
         kernel_size=kernel_size, memory_limit=memory_limit, dtype=dtype, device=x.device,
-        training=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.parameters())),
+        training=trains(x, kernel),
     )  # fmt: skip
     run = (exportable(problem) if exporting() else chosen(problem, strategy)).run
     bias = None if bias is None else bias.to(dtype)
@@ -81,6 +81,11 @@ def computed(
             alone = x.to(dtype).reshape(problem.batch, 1, *problem.in_size)
             y = biased(run(alone, kernel, None, problem).reshape(*x.shape[:2], *problem.out_size), bias)
     return like_format_of(x, y)
+
+
+def trains(x: Tensor, kernel: Kernel) -> bool:
+    """Whether a gradient of x or the kernel will be asked for, as far as can be known."""
+    return torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.parameters()))
 
 
 def planned(

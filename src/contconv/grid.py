@@ -160,6 +160,19 @@ def sources(axis: Axis, padding_mode: str, device: torch.device) -> Tensor:
         return source.to(device)
 
 
+@lru_cache(maxsize=1024)
+def pixels_read(axis: Axis, padding_mode: str) -> slice:
+    """The input pixels from the first to the last that any output reads.
+
+    >>> pixels_read(cut(axis_plan(9, 6, Fraction(2, 3), 3), 1, 3), "zeros")
+    slice(1, 5, None)
+    """
+    source = sources(axis, padding_mode, torch.device("cpu"))
+    with unobserved():
+        inside = source[source >= 0]
+        return slice(int(inside.min()), int(inside.max()) + 1) if inside.numel() else slice(0, 0)
+
+
 def folded(m: Tensor, in_size: int, padding_mode: str) -> Tensor:
     """Pixel positions, in or outside the input -> the input pixel that the padding puts there; -1 where it is zero."""
     last = in_size - 1

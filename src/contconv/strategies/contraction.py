@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contconv.grid import Axis, phase_index, sources
+from contconv.grid import Axis, phase_index, pixels_read, sources
 from contconv.kernels import Kernel
 from contconv.kernels.sampling import sampled_basis
 from contconv.strategies.problem import Problem, biased
@@ -33,8 +33,23 @@ def moved_at_output(problem: Problem) -> int:
 
 def moved_at_input(problem: Problem) -> int:
     """The same where the neighbours are those of mixed pixels."""
-    pixels = problem.outputs * problem.taps + problem.inputs
+    pixels = problem.outputs * problem.taps + inputs_read(problem)
     return problem.batch * pixels * problem.out_channels * problem.basis_functions
+
+
+def inputs_read(problem: Problem) -> int:
+    """Pixels of the rows of an image that are read: a block of output rows needs no others."""
+    rows = pixels_read(problem.axes[0], problem.padding_mode)
+    return (rows.stop - rows.start) * math.prod(problem.in_size[1:])
+
+
+def contracted_macs(problem: Problem) -> int:
+    """Multiply-adds, those that sample the kernel among them."""
+    if moved_at_output(problem) <= moved_at_input(problem):
+        numbers = problem.outputs * (problem.in_channels * problem.taps + problem.weights)
+    else:
+        numbers = problem.outputs * problem.out_channels * problem.taps + inputs_read(problem) * problem.weights
+    return problem.batch * problem.basis_functions * numbers + problem.sampling_macs
 
 
 def contracted_bytes(problem: Problem) -> int:
@@ -43,7 +58,7 @@ def contracted_bytes(problem: Problem) -> int:
     if moved_at_output(problem) <= moved_at_input(problem):
         numbers = problem.outputs * problem.in_channels * (3 * problem.taps + 2 * functions)
     else:
-        numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + problem.inputs)
+        numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + inputs_read(problem))
     return max(problem.dtype.itemsize, 4) * (problem.batch * numbers + problem.outputs * problem.taps * functions)
 
 
@@ -64,8 +79,8 @@ def contracted_at_output(x: Tensor, basis: Tensor, mixing: Tensor, problem: Prob
     are multiplied, whatever is differentiated. In any other order PyTorch copies them one by one.
     """
     images, channels = x.shape[:2]
-    rows = x.flatten(2).permute(2, 0, 1).reshape(problem.inputs, images * channels)
-    z = torch.bmm(looked_up(rows, problem).mT, basis)  # [out, N * Cin, R]
+    pixels = read(x, problem).flatten(2).permute(2, 0, 1)  # [in, N, Cin]
+    z = torch.bmm(looked_up(pixels.flatten(1), problem).mT, basis)  # [out, N * Cin, R]
     z = z.view(problem.outputs * images, problem.groups, channels // problem.groups * mixing.shape[0])
     y = torch.bmm(z.transpose(0, 1), mixing.permute(1, 3, 0, 2).flatten(1, 2))  # [g, out * N, Co]
     return y.unflatten(1, (problem.outputs, images)).permute(2, 0, 3, 1)
@@ -74,31 +89,37 @@ def contracted_at_output(x: Tensor, basis: Tensor, mixing: Tensor, problem: Prob
 def contracted_at_input(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
     """x: [N, Cin, *in], basis: [out, T, R], mixing: [R, g, Co, Ci] -> [N, g, Co, out]. One product each, as above."""
     images, (functions, groups, out, channels) = x.shape[0], mixing.shape
-    rows = x.flatten(2).movedim(-1, 0).reshape(-1, groups, channels)  # [in * N, g, Ci]
-    u = torch.bmm(rows.transpose(0, 1), mixing.permute(1, 3, 0, 2).flatten(2))  # [g, in * N, R * Co]
-    u = u.view(groups, problem.inputs, images, functions, out).permute(1, 3, 2, 0, 4)  # [in, R, N, g, Co]
+    pixels = read(x, problem).flatten(2).movedim(-1, 0).reshape(-1, groups, channels)  # [in * N, g, Ci]
+    u = torch.bmm(pixels.transpose(0, 1), mixing.permute(1, 3, 0, 2).flatten(2))  # [g, in * N, R * Co]
+    u = u.view(groups, inputs_read(problem), images, functions, out).permute(1, 3, 2, 0, 4)  # [in, R, N, g, Co]
     near = looked_up(u.flatten(1), problem).view(problem.outputs, problem.taps * functions, -1)
-    y = torch.bmm(basis.flatten(1)[:, None], near)  # [out, 1, N * g * Co]
+    y = torch.bmm(near.mT, basis.flatten(1)[:, :, None]).squeeze(-1)  # [out, N * g * Co]
     return y.view(problem.outputs, images, groups, out).permute(1, 2, 3, 0)
 
 
-def looked_up(rows: Tensor, problem: Problem) -> Tensor:
-    """[in, C] -> [out, T, C] the neighbours of every output pixel, pixels being the rows of a table."""
+def read(x: Tensor, problem: Problem) -> Tensor:
+    """[N, Cin, *in] -> the same with no more rows than are read."""
+    rows = pixels_read(problem.axes[0], problem.padding_mode)
+    return x[:, :, rows]
+
+
+def looked_up(pixels: Tensor, problem: Problem) -> Tensor:
+    """[in, C] -> [out, T, C] the neighbours of every output pixel."""
     kept = problem.outputs * problem.taps <= KEPT_ENTRIES
-    index = (source_pixels if kept else source_pixels.__wrapped__)(problem.axes, problem.padding_mode, rows.device)
-    return F.embedding(index, F.pad(rows, (0, 0, 0, 1)), padding_idx=problem.inputs)
+    places = (neighbours if kept else neighbours.__wrapped__)(problem.axes, problem.padding_mode, pixels.device)
+    return F.embedding(places, F.pad(pixels, (0, 0, 0, 1)), padding_idx=inputs_read(problem))
 
 
 @lru_cache(maxsize=64)
-def source_pixels(axes: tuple[Axis, ...], padding_mode: str, device: torch.device) -> Tensor:
-    """[out, T] the input pixel that each neighbour is read from, and the one after the last where it is zero."""
-    count = len(axes)
+def neighbours(axes: tuple[Axis, ...], padding_mode: str, device: torch.device) -> Tensor:
+    """[out, T] which of the pixels that are `read` each neighbour is; the one after the last where it is zero."""
+    count, rows = len(axes), pixels_read(axes[0], padding_mode)
     with unobserved():
-        pixel, inside = torch.zeros((), dtype=torch.long), torch.ones((), dtype=torch.bool)
+        pixel, inside = torch.tensor(-rows.start), torch.tensor(True)
         for number, axis in enumerate(axes):
             shape = [1] * (2 * count)
             shape[number], shape[count + number] = axis.out_size, axis.taps
             source = sources(axis, padding_mode, torch.device("cpu")).view(shape)
-            pixel, inside = pixel * axis.in_size + source, inside & (source >= 0)
-        pixel = torch.where(inside, pixel, math.prod(axis.in_size for axis in axes))
-        return pixel.flatten(count).flatten(0, count - 1).to(device)
+            pixel, inside = pixel * (axis.in_size if number else 1) + source, inside & (source >= 0)
+        last = (rows.stop - rows.start) * math.prod(axis.in_size for axis in axes[1:])
+        return torch.where(inside, pixel, last).flatten(count).flatten(0, count - 1).to(device)

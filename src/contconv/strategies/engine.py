@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from contconv import native
-from contconv.grid import Axis, cut, phase_index, sources
+from contconv.grid import Axis, cut, phase_index, pixels_read, sources
 from contconv.kernels import Kernel, is_net
 from contconv.kernels.internal_net import SLOPE
 from contconv.kernels.memory import MOST_BYTES
@@ -235,12 +235,11 @@ class Near:
 
 @lru_cache(maxsize=1024)
 def _near(axis: Axis, padding_mode: str) -> Near:
+    read = pixels_read(axis, padding_mode)
     with unobserved():
         source = sources(axis, padding_mode, CPU)
-        inside = source[source >= 0]
-        first, last = (int(inside.min()), int(inside.max())) if inside.numel() else (0, 0)
-        table = ops.axis_table(torch.where(source >= 0, source - first, -1), phase_index(axis, CPU))
-        return Near(first, last - first + 1, table)
+        table = ops.axis_table(torch.where(source >= 0, source - read.start, -1), phase_index(axis, CPU))
+        return Near(read.start, read.stop - read.start, table)
 
 
 def _offsets(axes: tuple[Axis, ...]) -> list[Tensor]:

@@ -12,7 +12,13 @@ from torch import Tensor
 
 from contconv.kernels import Kernel
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
-from contconv.strategies.contraction import contracted, contracted_bytes, moved_at_input, moved_at_output
+from contconv.strategies.contraction import (
+    contracted,
+    contracted_bytes,
+    contracted_macs,
+    moved_at_input,
+    moved_at_output,
+)
 from contconv.strategies.engine import inputs_seen, lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
 from contconv.strategies.problem import Cost, Problem
 
@@ -35,11 +41,12 @@ class Factored:
         if self._native(problem):
             algorithm = self._algorithm(problem)
             again = inputs_seen(problem, algorithm) - problem.inputs if algorithm == "factored-input" else 0
-            macs = self._macs(problem) + again * problem.batch * problem.basis_functions * problem.weights
+            least = min(macs_at_output(problem), macs_at_input(problem)) + problem.sampling_macs
+            macs = least + again * problem.batch * problem.basis_functions * problem.weights
             return Cost(macs, native_bytes(problem, algorithm))
         images, rows = sizes = block_sizes(problem, contracted_bytes, BLOCK_BYTES)
         whole = sizes == (problem.batch, problem.axes[0].out_size)
-        macs = self._macs(problem) if whole else macs_in_blocks(problem, self._macs, sizes)
+        macs = contracted_macs(problem) if whole else macs_in_blocks(problem, contracted_macs, sizes)
         return Cost(macs, contracted_bytes(block(problem, images, 0, rows)))
 
     def engine(self, problem: Problem) -> str:
@@ -86,10 +93,6 @@ class Factored:
         else:
             at_output, at_input = moved_at_output(problem), moved_at_input(problem)
         return "factored-output" if at_output <= at_input else "factored-input"
-
-    def _macs(self, problem: Problem) -> int:
-        at_output = self._algorithm(problem) == "factored-output"
-        return (macs_at_output if at_output else macs_at_input)(problem) + problem.sampling_macs
 
 
 def macs_at_output(problem: Problem) -> int:
