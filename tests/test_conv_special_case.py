@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from problems import LEARNED_CASES, STRATEGY_NAMES, Problem, Waves, assert_near, input_of, layer_of, run
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import contconv
 
@@ -107,3 +108,33 @@ def test_three_taps_at_stride_two_sit_half_a_pixel_off_and_center_says_so():
     spline = contconv.SplineKernel.from_taps(conv.weight)
     got = contconv.continuous_conv(x, spline, conv.bias, scale=0.5, center=-0.5)
     assert_near(got, conv(x).detach(), EXACT)
+
+
+class Convolutions(TorchDispatchMode):
+    """Filter sizes and strides of the convolutions that are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        if operation is torch.ops.aten.convolution.default:
+            self.seen.append((tuple(arguments[1].shape[2:]), tuple(arguments[3])))
+        return operation(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("center", [0, 1, (-2, 0)])
+@pytest.mark.parametrize("strides", [(2, 2), (1, 3), (4, 2)])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_single_taps_are_picked_first(channels, strides, center):
+    """oneDNN's gradient of 1x1 filters with strides, few channels, channels last, corrupts memory."""
+    layer = contconv.ContinuousConv2d(channels, 8, 1, [Fraction(1, k) for k in strides], center=center)
+    x = torch.randn(4, channels, 12, 24).to(memory_format=torch.channels_last).requires_grad_()
+    with Convolutions() as convolutions:
+        y = layer(x)
+    assert convolutions.seen == [((1, 1), (1, 1))]
+    inputs = [x, *layer.parameters()]
+    wanted = torch.autograd.grad(by_torch(layer, x.contiguous(), strides).square().sum(), inputs)
+    assert_near(y, by_torch(layer, x.contiguous(), strides))
+    for have, want in zip(torch.autograd.grad(y.square().sum(), inputs), wanted, strict=True):
+        assert_near(have, want)

@@ -1,5 +1,6 @@
 """One phase per axis, which is every scale 1/k: a plain strided convolution with the kernel sampled at that phase."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -45,10 +46,22 @@ class Conv:
         filters, dilation = one_filter(kernel, problem)
         stride, padding, cuts = _placement(problem.axes, problem.padding_mode)
         dtype = _applied_in(kernel, x.dtype)
-        seen = _with_plain_strides(extended(x.to(dtype), cuts, problem.padding_mode))
+        seen = extended(x.to(dtype), cuts, problem.padding_mode)
+        if problem.taps == 1:
+            seen, stride = _picked(seen, stride), (1,) * len(stride)
+        seen = _with_plain_strides(seen)
         bias = None if bias is None else bias.to(dtype)
         filters = filters.to(dtype).contiguous()
         return CONVS[len(stride)](seen, filters, bias, stride, padding, dilation, problem.groups).to(x.dtype)
+
+
+def _picked(x: Tensor, stride: Sequence[int]) -> Tensor:
+    """The pixels that single taps see. Of few channels, channels last, oneDNN's gradient of such filters with strides
+    writes beyond its memory (`nn.Conv2d(3, 8, 1, stride=2)` crashes as well)."""
+    for number, step in enumerate(stride, start=2):
+        if step > 1:
+            x = x[(slice(None),) * number + (slice(None, None, step),)]
+    return x
 
 
 def _with_plain_strides(x: Tensor) -> Tensor:
@@ -90,7 +103,7 @@ def _placement(
     for number, (axis, step) in enumerate(zip(axes, stride, strict=True)):
         left = -axis.first[0]
         spare = (axis.in_size + 2 * left - axis.taps) // step + 1 - axis.out_size
-        if padding_mode == "zeros" and left >= 0 and spare == 0:
+        if padding_mode == "zeros" and left >= 0 and spare == 0 and (left == 0 or axis.taps > 1):
             padding[number] = left  # symmetric: the convolution does it without a copy
         else:
             cuts.append((2 + number, axis.first[0], axis.first[-1] + axis.taps))
