@@ -63,10 +63,12 @@ bench: setup
 bench-tables: setup
 	$(BIN)/python benchmarks/run.py --tables --out out/tables.json
 
-# Whether the cost model picks well, on 200 fresh random problems (a few minutes).
+# Whether the cost model picks well, on 200 random problems, and on 100 of few channels (two minutes).
 bench-choice: setup
 	$(BIN)/python benchmarks/fit.py measure --count 200 --seed 2 --out out/check.json
 	$(BIN)/python benchmarks/fit.py check out/check.json
+	$(BIN)/python benchmarks/fit.py measure --count 100 --seed 4 --kind few --out out/check-few.json
+	$(BIN)/python benchmarks/fit.py check out/check-few.json --share 0.9
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py --out docs/images/scaling.png

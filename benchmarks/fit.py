@@ -3,9 +3,11 @@
     python benchmarks/fit.py measure --count 160 --seed 1 --out benchmarks/data/fit.json
     python benchmarks/fit.py measure --count 160 --seed 5 --out benchmarks/data/fit-more.json
     python benchmarks/fit.py measure --count 280 --seed 3 --plain --out benchmarks/data/plain.json
-    python benchmarks/fit.py measure --count 40 --seed 7 --large --out benchmarks/data/large.json
-    python benchmarks/fit.py fit benchmarks/data/{fit,fit-more,plain,large}.json     writes the package's rates.json
+    python benchmarks/fit.py measure --count 40 --seed 7 --kind large --out benchmarks/data/large.json
+    python benchmarks/fit.py measure --count 160 --seed 9 --kind few --out benchmarks/data/few.json
+    python benchmarks/fit.py fit benchmarks/data/{fit,fit-more,plain,large,few}.json     writes the package's rates.json
     python benchmarks/fit.py measure --count 200 --seed 2 --out benchmarks/data/check.json
+    python benchmarks/fit.py measure --count 100 --seed 4 --kind few --out benchmarks/data/check-few.json
     python benchmarks/fit.py check benchmarks/data/check.json     exits with 1 unless 95 % are within 1.25x of the best
 
 Every strategy that can run a problem, native or plain, is timed on it, interleaved. The fit is a non-negative least
@@ -57,7 +59,7 @@ def timed(case: Case, plain: bool) -> dict[str, object]:
     least = min(s.cost(problem).macs for s in strategies)
     able = {s.engine(problem): s for s in strategies if _worth_timing(s.cost(problem), least)}
     calls = {engine: _call(s, layer, x, parameters, problem, case.training) for engine, s in able.items()}
-    seconds = interleaved_seconds(calls, rounds=5, budget=1.0)
+    seconds = interleaved_seconds(calls, rounds=25, budget=0.4)
     mode = "training" if case.training else "inference"
     return {
         "case": case.name,
@@ -77,7 +79,7 @@ def _call(strategy: Strategy, layer, x, parameters, problem: Problem, training: 
 
 def measure(arguments: argparse.Namespace) -> int:
     rows = []
-    for number, case in enumerate(random_cases(arguments.count, arguments.seed, large=arguments.large)):
+    for number, case in enumerate(random_cases(arguments.count, arguments.seed, kind=arguments.kind)):
         rows.append(timed(case, plain=arguments.plain))
         print(f"{number + 1}/{arguments.count} {case.name}", file=sys.stderr, flush=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +154,7 @@ def main() -> int:
     command.add_argument("--count", type=int, default=200)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--plain", action="store_true", help="time PyTorch without the native kernel")
-    command.add_argument("--large", action="store_true", help="single images that are upscaled, inference only")
+    command.add_argument("--kind", choices=("all", "large", "few"), default="all", help="of problems, see problems.py")
     command.add_argument("--out", type=Path, required=True)
     command.set_defaults(run=measure)
     command = commands.add_parser("fit")

@@ -9,15 +9,20 @@ from cases import Case
 # images that are upscaled.
 MACS = (1e5, 5e8)
 LARGE_MACS = (5e8, 1.5e10)
+FEW_MACS = (1e4, 5e7)
 
 
-def random_cases(count: int, seed: int, *, large: bool = False) -> list[Case]:
-    """Problems of all kinds or, if `large`, single images that are upscaled."""
+def random_cases(count: int, seed: int, *, kind: str = "all") -> list[Case]:
+    """Problems of all kinds; `"large"`: single images that are upscaled; `"few"`: few channels, small batches."""
     draw = random.Random(seed)
-    least, most = LARGE_MACS if large else MACS
+    make, (least, most) = {
+        "all": (_random_case, MACS),
+        "large": (_random_upscaling, LARGE_MACS),
+        "few": (_random_few, FEW_MACS),
+    }[kind]
     found: list[Case] = []
     while len(found) < count:
-        case = _random_upscaling(draw) if large else _random_case(draw)
+        case = make(draw)
         out = [s * n for s, n in zip(case.scale, case.in_size, strict=True)]
         macs = case.batch * float(out[0] * out[1]) * case.channels[0] * case.channels[1] * case.kernel_size**2
         if least < macs < most:
@@ -51,6 +56,20 @@ def _random_upscaling(draw: random.Random) -> Case:
         scale=(draw.choice([Fraction(3, 2), draw.uniform(1, 3)]), draw.choice([Fraction(5, 4), draw.uniform(1, 3)])),
         training=False,
         kernel=draw.choice(["internal", "internal", "spline"]),
+    )
+
+
+def _random_few(draw: random.Random) -> Case:
+    side = draw.choice([16, 32, 56, 100, 128, 224])
+    return Case(
+        "random",
+        batch=draw.choice([1, 1, 1, 2, 4, 8]),
+        channels=draw.choice([(1, 1), (1, 8), (3, 3), (3, 8), (8, 3), (8, 8), (32, 1), (3, 16)]),
+        kernel_size=draw.choice([1, 2, 3, 3, 4, 5]),
+        in_size=(side, draw.choice([side, side * 3 // 4])),
+        scale=(_random_scale(draw), _random_scale(draw)),
+        training=draw.random() < 0.6,
+        kernel=draw.choice(["internal", "spline"]),
     )
 
 

@@ -34,7 +34,8 @@ def _chosen(problem: Problem, name: str | None, threads: int) -> Strategy:
         strategy = Chunked(strategy)
     reasons = strategy.why_not(problem)
     if reasons:
-        raise ValueError(f"strategy={strategy.name!r} cannot run here: {'; '.join(reasons)}")
+        asked = "" if name is None else f"strategy={name!r} cannot run here: "
+        raise ValueError(asked + "; ".join(reasons))
     return strategy
 
 

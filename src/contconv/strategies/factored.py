@@ -19,7 +19,15 @@ from contconv.strategies.contraction import (
     moved_at_input,
     moved_at_output,
 )
-from contconv.strategies.engine import inputs_seen, lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
+from contconv.strategies.engine import (
+    inputs_seen,
+    lane_waste,
+    native_bytes,
+    native_conv,
+    plan_of,
+    sampled_anew,
+    why_not_native,
+)
 from contconv.strategies.problem import Cost, Problem
 
 BLOCK_BYTES = 64 * 2**20
@@ -68,6 +76,8 @@ class Factored:
         if self._native(problem):
             counts["spread"] *= lane_waste(channels // problem.groups)
             counts["mixed"] *= lane_waste(problem.out_channels // problem.groups)
+            if plan_of(problem, self._algorithm(problem)).in_place:
+                counts["basis in place"] = counts.pop("basis")
             if not problem.training:
                 counts["sampled"] = sampled_anew(problem, self._algorithm(problem))
         else:

@@ -15,7 +15,7 @@ from contconv.kernels import Kernel
 from contconv.kernels.memory import MOST_BYTES
 from contconv.kernels.sampling import sampled_basis, sampled_weights
 from contconv.strategies.classes import classes, most_filters, piece_bytes
-from contconv.strategies.engine import lane_waste, native_bytes, native_conv, sampled_anew, why_not_native
+from contconv.strategies.engine import lane_waste, native_bytes, native_conv, plan_of, sampled_anew, why_not_native
 from contconv.strategies.interleaved_conv import interleaved_conv, waste
 from contconv.strategies.passing_filters import conv_with_passing_filters
 from contconv.strategies.phase_conv import phase_conv
@@ -79,7 +79,12 @@ class Phases:
             # Lanes are output channels, but for the gradient of x: a third of the training.
             counts["macs"] *= (2 * along_output + along_input) / 3 if problem.training else along_output
             counts["generated"] *= along_output
-            if not problem.training:
+            plan = plan_of(problem, "filters")
+            counts["classes, all at once" if plan.filters else "classes"] = problem.phases
+            if problem.training:
+                numbers = problem.phases * problem.taps * problem.basis_functions
+                counts["basis in place" if plan.in_place else "basis"] = numbers
+            else:
                 counts["sampled"] = sampled_anew(problem, "filters")
         elif waste(problem) <= MOST_WASTE:
             counts["macs"] *= waste(problem)

@@ -40,7 +40,10 @@ def flexible_axis(
     taps = -(-support.numerator // support.denominator)
     numbers = (scale.numerator, scale.denominator, center.numerator, center.denominator)
     if max(map(abs, numbers)) > MOST:
-        raise ValueError(f"scale={scale} and center={center} must be fractions of at most {MOST} for a dynamic size")
+        raise ValueError(
+            f"for a dynamic size, numerators and denominators must be at most {MOST}, got scale={scale} and "
+            f"center={center}: give a fraction, like Fraction(7071, 10000) in place of 0.7071"
+        )
     check_padding(padding_mode, in_size, taps + abs(int(center)))
     k, l, c = scale.numerator, scale.denominator, center.denominator  # noqa: E741 - the scale is k / l
     unit = 2 * support.denominator
