@@ -108,6 +108,15 @@ def regressions(rows: list[dict], baseline: list[dict]) -> list[str]:
     ]
 
 
+def processor() -> str:
+    """As Linux calls it; names of virtual machines say little without the numbers."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().split("\n\n")[0].splitlines() if about.exists() else []
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    numbers = f"family {told.get('cpu family')}, model {told.get('model')}"
+    return f"{told['model name']} ({numbers})" if "model name" in told else platform.processor()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the main cases only")
@@ -138,6 +147,7 @@ def main() -> int:
         "native": contconv.native.status(),
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
+        "processor": processor(),
         "seconds": time.perf_counter() - start,
         "rows": rows,
     }

@@ -10,8 +10,8 @@ from statistics import mean
 
 HEAD = """# Benchmarks
 
-Made by `make bench`, `make bench-tables` and `make bench-docs` ({machine}, {threads} threads, torch {torch};
-{seconds:.0f} s and {table_seconds:.0f} s). {native}
+Made by `make bench` in {seconds:.0f} s on {processor}, by `make bench-tables` in {table_seconds:.0f} s on
+{table_processor}, and by `make bench-docs` ({machine}, {threads} threads, torch {torch}). {native}
 
 A figure is the time of a forward and a backward pass with all gradients (W4: a forward pass in inference mode)
 over that of `nn.Conv2d` with stride 1 on the same input, `channels_last`, measured interleaved in one process:
@@ -157,7 +157,7 @@ def resized(rows: list[dict]) -> str:
 
 def main() -> None:
     bench, tables, images = (json.loads(Path(path).read_text()) for path in sys.argv[1:4])
-    print(HEAD.format(**{**bench, "table_seconds": tables["seconds"]}))
+    print(HEAD.format(**{**bench, "table_seconds": tables["seconds"], "table_processor": tables["processor"]}))
     print("## Workloads\n")
     print(workloads([row for row in bench["rows"] if "layers" not in row["case"]]))
     print(ODD)
