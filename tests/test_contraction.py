@@ -32,8 +32,7 @@ def results(run, layer, x, problem):
 
 def at_the(end, monkeypatch):
     """Have everything contracted there."""
-    monkeypatch.setattr(contraction, "moved_at_output", lambda problem: end == "input")
-    monkeypatch.setattr(contraction, "moved_at_input", lambda problem: end == "output")
+    monkeypatch.setattr(contraction, "begins_at_output", lambda problem: end == "output")
 
 
 @pytest.mark.parametrize("end", ["output", "input"])

@@ -21,31 +21,37 @@ def contracted(x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem)
     dtype = torch.promote_types(x.dtype, torch.float32)
     basis = basis_per_output(kernel, problem).to(dtype)
     mixing = kernel.mixing.to(dtype).unflatten(1, (problem.groups, problem.out_channels // problem.groups))
-    contraction = contracted_at_output if moved_at_output(problem) <= moved_at_input(problem) else contracted_at_input
+    contraction = contracted_at_output if begins_at_output(problem) else contracted_at_input
     y = contraction(x.to(dtype), basis, mixing, problem)  # [N, g, Co, out]
     return biased(y.reshape(problem.batch, problem.out_channels, *problem.out_size).to(x.dtype), bias)
 
 
+def begins_at_output(problem: Problem) -> bool:
+    """Whether less is moved if neighbours are contracted first, and mixed then: such small products take as long as
+    their memory."""
+    return moved_at_output(problem) <= moved_at_input(problem)
+
+
 def moved_at_output(problem: Problem) -> int:
-    """Numbers of the neighbours and of what they are contracted to: such products take as long as their memory."""
+    """Numbers: Cin of every neighbour, and Cin in every function of what they are contracted to."""
     return problem.batch * problem.outputs * problem.in_channels * (problem.taps + problem.basis_functions)
 
 
 def moved_at_input(problem: Problem) -> int:
-    """The same where the neighbours are those of mixed pixels."""
+    """Numbers: Cout in every function of every neighbour, and of every pixel that is mixed."""
     pixels = problem.outputs * problem.taps + inputs_read(problem)
     return problem.batch * pixels * problem.out_channels * problem.basis_functions
 
 
 def inputs_read(problem: Problem) -> int:
-    """Pixels of the rows of an image that are read: a block of output rows needs no others."""
+    """Pixels of an image in the rows (along the first axis) that are read: a block of output rows needs no others."""
     rows = pixels_read(problem.axes[0], problem.padding_mode)
     return (rows.stop - rows.start) * math.prod(problem.in_size[1:])
 
 
 def contracted_macs(problem: Problem) -> int:
     """Multiply-adds, those that sample the kernel among them."""
-    if moved_at_output(problem) <= moved_at_input(problem):
+    if begins_at_output(problem):
         numbers = problem.outputs * (problem.in_channels * problem.taps + problem.weights)
     else:
         numbers = problem.outputs * problem.out_channels * problem.taps + inputs_read(problem) * problem.weights
@@ -55,7 +61,7 @@ def contracted_macs(problem: Problem) -> int:
 def contracted_bytes(problem: Problem) -> int:
     """What `contracted` needs: the neighbours, what they are contracted to, and the basis of every output."""
     functions = problem.basis_functions
-    if moved_at_output(problem) <= moved_at_input(problem):
+    if begins_at_output(problem):
         numbers = problem.outputs * problem.in_channels * (3 * problem.taps + 2 * functions)
     else:
         numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + inputs_read(problem))
@@ -98,9 +104,8 @@ def contracted_at_input(x: Tensor, basis: Tensor, mixing: Tensor, problem: Probl
 
 
 def read(x: Tensor, problem: Problem) -> Tensor:
-    """[N, Cin, *in] -> the same with no more rows than are read."""
-    rows = pixels_read(problem.axes[0], problem.padding_mode)
-    return x[:, :, rows]
+    """[N, Cin, *in] -> the same with no more rows (along the first axis) than are read."""
+    return x[:, :, pixels_read(problem.axes[0], problem.padding_mode)]
 
 
 def looked_up(pixels: Tensor, problem: Problem) -> Tensor:

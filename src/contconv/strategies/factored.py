@@ -13,11 +13,10 @@ from torch import Tensor
 from contconv.kernels import Kernel
 from contconv.strategies.blocks import block, block_sizes, macs_in_blocks, run_in_blocks
 from contconv.strategies.contraction import (
+    begins_at_output,
     contracted,
     contracted_bytes,
     contracted_macs,
-    moved_at_input,
-    moved_at_output,
 )
 from contconv.strategies.engine import (
     inputs_seen,
@@ -99,10 +98,10 @@ class Factored:
     def _algorithm(self, problem: Problem) -> str:
         """The native kernel takes as long as its multiply-adds, PyTorch as long as what it moves."""
         if self._native(problem):
-            at_output, at_input = macs_at_output(problem), macs_at_input(problem)
+            at_output = macs_at_output(problem) <= macs_at_input(problem)
         else:
-            at_output, at_input = moved_at_output(problem), moved_at_input(problem)
-        return "factored-output" if at_output <= at_input else "factored-input"
+            at_output = begins_at_output(problem)
+        return "factored-output" if at_output else "factored-input"
 
 
 def macs_at_output(problem: Problem) -> int:
