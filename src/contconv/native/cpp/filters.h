@@ -24,7 +24,7 @@ class Filters {
         run_pitch((lanes_ == Lanes::taps ? 1 : joined) * rows * kWidth + kLanes),
         mixing_size((lanes == Lanes::taps ? ceil_div(matrix(), kWidth) : rows) * rank * kWidth),
         mixing(rank > 0 ? panels.count() * mixings * mixing_size : 0),
-        whole(lanes == Lanes::taps && rank > 0 ? g.p.threads : 0, g.taps * matrix()) {
+        whole(lanes == Lanes::taps ? g.p.threads : 0, g.taps * matrix() + 4) {
     if (rank > 0) pack_mixing(inputs.mixing);
   }
 
@@ -59,8 +59,8 @@ class Filters {
   // to = a panel of the filter of class `c`
   void make(float* to, int64_t c, int64_t panel) const {
     if (lanes == Lanes::taps) {
-      const float* from = rank == 0 ? basis + c * g.taps * matrix() : whole_filter(c);
-      for (int64_t t = 0; t < g.taps; ++t) copy_tap(to + tap_start(t), from + t * matrix());
+      const float* from = whole_filter(c);
+      for (int64_t t = 0; t < g.taps; t += joined) copy_taps(to + tap_start(t), from + t * matrix());
     } else if (rank == 0) {
       const float* from = basis + c * g.taps * matrix() + origin(panels[panel]);
       for (int64_t t = 0; t < g.taps; ++t)
@@ -96,10 +96,15 @@ class Filters {
   // The filter of a class as filters lie in memory, [T][out_channels][in_channels]. Lanes run through both kinds of
   // channels: input channels that are few would leave most of them empty.
   const float* whole_filter(int64_t c) const {
+    float* to = whole.of(omp_get_thread_num());
+    if (rank == 0) {
+      std::memcpy(to, basis + c * g.taps * matrix(), static_cast<size_t>(g.taps * matrix()) * sizeof(float));
+      return to;
+    }
     const int64_t count = mixings > 1 ? 1 : g.taps;   // taps that share a mixing
     for (int64_t t = 0; t < g.taps; t += count)
       for (int64_t first = 0; first < matrix(); first += kWidth) contract_strip(c, t, count, first);
-    return whole.of(omp_get_thread_num());
+    return to;
   }
 
   CONTCONV_APART void contract_strip(int64_t c, int64_t tap0, int64_t count, int64_t first) const {
@@ -118,10 +123,14 @@ class Filters {
     });
   }
 
-  // The lanes of one of several taps.
-  void copy_tap(float* to, const float* from) const {
-    for (int64_t row = 0; row < rows; ++row, to += kWidth, from += g.group_in)
-      for (int64_t lane = 0; lane < g.group_in; ++lane) to[lane] = from[lane];
+  // The lanes of several taps, side by side. Four floats at a time: what is written beyond a tap is written over by the
+  // next tap, or row, or lies in a lane that nobody looks at.
+  CONTCONV_APART void copy_taps(float* to, const float* from) const {
+    const int64_t channels = g.group_in, pitch = matrix(), count = joined;
+    for (int64_t row = 0; row < rows; ++row, to += kWidth, from += channels)
+      for (int64_t tap = 0; tap < count; ++tap)
+        for (int64_t lane = 0; lane < channels; lane += 4)
+          copy_four(to + tap * channels + lane, from + tap * pitch + lane);
   }
 
   void pack_mixing(const float* from) {
@@ -154,7 +163,7 @@ class Filters {
 
  private:
   Buffer<float> mixing;           // [panels][mixings][rows][rank][kWidth], or [mixings][strips][rank][kWidth]
-  const PerThread<float> whole;   // [T][out_channels][in_channels], where the lanes are taps and filters are made
+  const PerThread<float> whole;   // [T][out_channels][in_channels] and a few floats more, where the lanes are taps
 };
 
 // The filter that a thread has at hand: that of the class it is at, a few panels at a time.

@@ -119,6 +119,12 @@ CONTCONV_INLINE Vec4 sums(Vec a, Vec b, Vec c, Vec d) {
   return CONTCONV_SHUFFLE(ab, cd, 0, 1, 4, 5) + CONTCONV_SHUFFLE(ab, cd, 2, 3, 6, 7);
 }
 
+inline void copy_four(float* to, const float* from) {
+  Vec4 v;
+  __builtin_memcpy(&v, from, sizeof v);
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
 // to[j][i] = from[i][j] for four rows of four
 CONTCONV_INLINE void transpose_four(const float* from, int64_t from_step, float* to, int64_t to_step) {
   Vec4 row[4];
