@@ -72,6 +72,7 @@ class Gradients(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("x", "weights", "mixing")),
         ("net", ctypes.POINTER(NetGradients)),
+        ("bias", ctypes.c_void_p),
     )
 
 

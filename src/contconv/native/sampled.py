@@ -1,8 +1,8 @@
 """Convolutions whose basis is a small net that the native kernel samples itself.
 
 Where hardly two output pixels share a phase, as in one image at an arbitrary scale, the basis is larger than the image,
-and its gradient as well: "factored-output" makes both for some pixels at a time, in cache, and stores neither. Where
-filters are few, "made-filters" takes one call for what are three otherwise.
+and its gradient as well: "factored-output" makes both for some pixels at a time, in cache, and stores neither. With
+filters, "made-filters" and "filters" take one call for what are several otherwise.
 """
 
 import ctypes
@@ -22,6 +22,8 @@ from contconv.native.gradients import over_pixels
 from contconv.precision import full_precision
 from contconv.transforms import refuse_tangent
 
+ALGORITHMS = ("filters", "made-filters", "factored-output")
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -36,11 +38,11 @@ class Sampling:
     slope: float
     groups: int
     algorithm: str
-    """"factored-output" or "made-filters"."""
+    """One of `ALGORITHMS`."""
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("factored-output", "made-filters"):
-            raise ValueError(f"algorithm must be factored-output or made-filters, got {self.algorithm!r}")
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}")
         for table, offset in zip(self.tables, self.offsets, strict=True):
             if offset.dtype != torch.float32 or not offset.is_contiguous() or offset.shape[1] != table.shape[1] - 1:
                 raise ValueError(f"offsets must be contiguous float32 [phases, {table.shape[1] - 1}], got {offset}")
@@ -106,17 +108,19 @@ class _Sampled(torch.autograd.Function):
         x, mixing, *parameters = ctx.saved_tensors
         refuse_tangent(grad_y)
         need_x, need_mixing, need_bias, *need_parameters = ctx.needs_input_grad[1:]
-        grad_bias = over_pixels(grad_y) if need_bias else None
         # Whoever calls backward may be another than who called forward: one who differentiates it, batches it, ...
         if torch.is_grad_enabled() or not nets.serves(x, grad_y, mixing, *parameters):
             with full_precision(x.device):  # autocast may be on where backward is called
                 stored = _stored_gradients(ctx.sampling, x, grad_y, mixing, parameters)
-            return None, *stored[:2], grad_bias, *stored[2:]
+            return None, *stored[:2], over_pixels(grad_y) if need_bias else None, *stored[2:]
         call = _Call(ctx.sampling, x, mixing, parameters)
         grad_x = torch.empty_like(call.x) if need_x else None
         grad_mixing = torch.empty_like(call.mixing) if need_mixing else None
         grads = [torch.empty_like(p) for p in call.parameters] if any(need_parameters) else []
-        to = library.Gradients(ops.address(grad_x), None, ops.address(grad_mixing))
+        grad_bias = grad_y.new_empty(mixing.shape[-2]) if need_bias else None
+        to = library.Gradients(
+            ops.address(grad_x), None, ops.address(grad_mixing), bias=ops.address(grad_bias)
+        )
         if grads:
             to.net = ctypes.pointer(nets.addresses(grads))
         grad_y = grad_y.contiguous()
@@ -152,7 +156,7 @@ class _Call:
 
     @property
     def net_macs(self) -> int:
-        if self.sampling.algorithm == "made-filters":
+        if self.sampling.algorithm != "factored-output":
             return nets.macs(math.prod(self.basis[:4]), self.parameters)
         outputs = self.x.shape[0] * math.prod(table.shape[0] for table in self.sampling.tables)
         return nets.macs(outputs * self.basis[3], self.parameters)

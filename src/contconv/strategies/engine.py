@@ -58,7 +58,7 @@ class Plan:
     rows: int | None = None
     """So many outputs along the axis are made at once; None: all."""
     in_place: bool = False
-    """A basis that is a net is made where it is used: for each pixel, or for all filters."""
+    """A basis that is a net is sampled by the native kernel itself: for each pixel, or for all filters."""
 
 
 def plan_of(problem: Problem, algorithm: str) -> Plan:
@@ -69,7 +69,7 @@ def plan_of(problem: Problem, algorithm: str) -> Plan:
     if algorithm == "filters" and _few(problem):
         return Plan(filters=True, in_place=problem.training and problem.net and not _weighted(problem))
     basis = _basis_bytes(problem)
-    if problem.training and problem.net and algorithm == "factored-output" and _seen_once(problem):
+    if problem.training and problem.net and _made_there(problem, algorithm):
         return Plan(filters=False, in_place=True)
     if problem.training or basis <= MOST_BYTES:
         return Plan(filters=False)
@@ -108,7 +108,7 @@ def _convolved(
     tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
     if table is not None:
         tables[len(ones) + plan.axis] = table
-    y = _in_place(pixels, tables, kernel, bias, problem, plan) if plan.in_place else None
+    y = _in_place(pixels, tables, kernel, bias, problem, algorithm, plan) if plan.in_place else None
     if y is None:
         made = plan.filters and problem.training and not (problem.per_tap or problem.normalize)
         weights, mixing = (
@@ -124,8 +124,9 @@ def _convolved(
 
 
 def _in_place(
-    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem, plan: Plan
-) -> Tensor | None:
+    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str,
+    plan: Plan,
+) -> Tensor | None:  # fmt: skip
     """By a basis that is made where it is used; None if somebody looks on for whom it must be stored, or if it does not
     fit the mixing, which is told there."""
     assert is_net(kernel)
@@ -133,7 +134,7 @@ def _in_place(
     fits = len(kernel.mixing) == len(parameters[-1]) + 1
     if not fits or not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
         return None
-    algorithm = "made-filters" if plan.filters else "factored-output"
+    algorithm = "made-filters" if plan.filters else algorithm
     sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups, algorithm)
     return sampled.convolve(pixels, parameters, kernel.mixing, bias, sampling)
 
@@ -154,7 +155,7 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     plan = plan_of(problem, algorithm)
     filters = problem.phases if plan.filters else torch.get_num_threads()
     basis = _basis_bytes(problem)
-    if plan.in_place and not plan.filters:
+    if plan.in_place and algorithm == "factored-output":
         at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
         basis = min(3 * basis, 3 * torch.get_num_threads() * at_once)
     if plan.rows is not None:
@@ -177,9 +178,11 @@ def sampled_anew(problem: Problem, algorithm: str) -> int:
     return 0 if plan_of(problem, algorithm).rows is None else _basis_bytes(problem) // 4
 
 
-def _seen_once(problem: Problem) -> bool:
-    """Whether no two output pixels share their values of the basis, so that none is made twice."""
-    return problem.batch == 1 and problem.phases == problem.outputs and not _weighted(problem)
+def _made_there(problem: Problem, algorithm: str) -> bool:
+    """Whether a net is sampled by the algorithm itself: once for all filters or, factored, where no two output pixels
+    share their values of the basis, so that none is made twice."""
+    seen_once = problem.batch == 1 and problem.phases == problem.outputs
+    return not _weighted(problem) and (algorithm == "filters" or (algorithm == "factored-output" and seen_once))
 
 
 def _weighted(problem: Problem) -> bool:

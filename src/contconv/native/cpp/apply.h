@@ -23,7 +23,8 @@ CONTCONV_APART void apply_runs(const Filters& f, const Panel& panel, const float
     constexpr int Rows = decltype(tile_rows)::value;
     float* to[Rows];
     for (int i = 0; i < Rows; ++i) to[i] = y + out[first + i] * pitch + channel;
-    for (int i = 0; i < Rows; ++i) expect_write(to[i]);
+    for (int i = 0; i < Rows; ++i)   // the next pixels are the next class's
+      for (int v = 0; v < kVecs; ++v) expect_write(to[i] + pitch + v * kLanes);
     Tile<Rows, decltype(vecs)::value> acc;
     dot_tile(acc, in + first, block_rows, run1 - run0, offset, window, filter + run0 * run_pitch, run_pitch);
     acc.for_each([&](int i, int v, Vec value) {
@@ -47,12 +48,14 @@ class Application {
 
   void run() const {
     const int64_t parts = most(1, g.p.batch * g.out_pixels / most(1, g.classes) / kRowsPerShare);
-#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
+    // Neighbouring pixels belong to neighbouring classes: two threads at them would take lines from each other.
+    const int64_t at_once = most(1, g.classes / kShares);
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, at_once)
     for (int64_t s = 0; s < parts * g.classes; ++s) apply_class(s / parts, s % parts, parts);
   }
 
  private:
-  static constexpr int64_t kRowsPerShare = 2048;
+  static constexpr int64_t kRowsPerShare = 2048, kShares = 64;
 
   // Part `part` of `parts` of the blocks of a class.
   void apply_class(int64_t class_index, int64_t part, int64_t parts) const {

@@ -7,57 +7,35 @@
 // Where the basis is a net, a share is all panels of a chunk, for which the net is sampled once, and grad_basis goes on to
 // the net's parameters at once.
 #pragma once
+#include "bands.h"
 #include "factored_output.h"
 
 namespace contconv {
 namespace {
 
-// The output cut into chunks of whole images or, where there is one image, into bands of it. Bands are few enough that
-// every second one has input rows and classes of its own: those can be worked on at the same time.
+// The output cut into chunks of whole images or, where there is one image, into bands of it.
 class Chunks {
  public:
   Chunks(const Geometry& geometry, int64_t most_chunks)
-      : g(geometry), bands(g.p.batch == 1 ? band_count(most_chunks) : 1), count(bands > 1 ? bands : most(1, least(g.p.batch, most_chunks))),
-        turns(bands > 1 ? 2 : 1) {}
+      : g(geometry), bands(g, g.p.batch == 1 ? most_chunks : 1),
+        count(bands.count > 1 ? bands.count : most(1, least(g.p.batch, most_chunks))) {}
 
   // Output pixels of a chunk, counted over the batch.
   int64_t begin(int64_t chunk) const {
-    if (bands > 1) return first_of(chunk, bands) * (g.out_pixels / g.axis[g.band_axis].out);
+    if (bands.count > 1) return bands.begin(chunk) * (g.out_pixels / g.axis[g.band_axis].out);
     return chunk * g.p.batch / count * g.out_pixels;
   }
 
+  // Chunks turn, turn + turns() and so on may be worked on at the same time.
+  int64_t turns() const { return bands.turns; }
+  int64_t count_in(int64_t turn) const { return bands.count > 1 ? bands.count_in(turn) : count; }
+
  private:
-  int64_t first_of(int64_t band, int64_t of) const { return band * g.axis[g.band_axis].out / of; }
-
-  int64_t band_count(int64_t most_chunks) const {
-    const Axis& axis = g.axis[g.band_axis];
-    for (int64_t phase = 0; phase < axis.phases; ++phase)
-      if (axis.begin[phase + 1] - axis.begin[phase] > 1) return 1;   // a class may have pixels in two bands
-    for (int64_t of = least(most_chunks, axis.out / 2); of > 2; of /= 2)
-      if (every_second_is_apart(of)) return of;
-    return 1;
-  }
-
-  bool every_second_is_apart(int64_t of) const {
-    const Axis& axis = g.axis[g.band_axis];
-    int64_t reached[2] = {-1, -1};   // the last input row of the bands so far, of either turn
-    for (int64_t band = 0; band < of; ++band) {
-      int64_t low = axis.in, high = -1;
-      for (int64_t o = first_of(band, of); o < first_of(band + 1, of); ++o)
-        for (int64_t k = 0; k < axis.taps; ++k) {
-          const int64_t source = axis.sources(o)[k];
-          if (source >= 0) low = least(low, source), high = most(high, source);
-        }
-      if (low <= reached[band % 2]) return false;
-      reached[band % 2] = most(reached[band % 2], high);
-    }
-    return true;
-  }
-
   const Geometry& g;
 
  public:
-  const int64_t bands, count, turns;
+  const Bands bands;
+  const int64_t count;
 };
 
 class FactoredGradients {
@@ -68,7 +46,7 @@ class FactoredGradients {
         piece(pixels_in(kPieceBytes)), block(PixelBasis::most_pixels(g, in, pixels_in(kBlockBytes))),
         functions(to.weights ? g.p.rank : g.p.rank - 1), side_by_side(functions / kLanes * kLanes),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
-        basis_copies(panels.count() * (chunks.bands > 1 ? 1 : chunks.count)),
+        basis_copies(panels.count() * (chunks.bands.count > 1 ? 1 : chunks.count)),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         basis(g, in, block, to.net != nullptr),
         net_parts(to.net ? chunks.count * basis.gradients_size() : 0), panels_at_once(in.net ? panels.count() : 1),
@@ -95,12 +73,11 @@ class FactoredGradients {
         for (int64_t i = 0; i < ceil_div(basis_copies * basis_size, 4096); ++i)
           fill_zero(basis_part(0, 0) + i * 4096, least(4096, basis_copies * basis_size - i * 4096));
       }
-      for (int64_t turn = 0; turn < chunks.turns; ++turn) {
-        const int64_t count = (chunks.count - turn + chunks.turns - 1) / chunks.turns;
+      for (int64_t turn = 0; turn < chunks.turns(); ++turn) {
         const int64_t across = panels.count() / panels_at_once;
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < across * count; ++i)
-          run_share(i % across * panels_at_once, i / across * chunks.turns + turn);
+        for (int64_t i = 0; i < across * chunks.count_in(turn); ++i)
+          run_share(i % across * panels_at_once, i / across * chunks.turns() + turn);
       }
     }
     add_up();
@@ -125,7 +102,7 @@ class FactoredGradients {
   // Where a share adds to the gradient of the basis; there is one copy where no two shares meet.
   float* basis_part(int64_t j, int64_t chunk) const {
     if (basis_copies == 1) return to.weights;
-    return basis_parts.data() + (chunks.bands > 1 ? j : j * chunks.count + chunk) * basis_size;
+    return basis_parts.data() + (chunks.bands.count > 1 ? j : j * chunks.count + chunk) * basis_size;
   }
 
   // Panels first_panel .. first_panel + panels_at_once - 1.

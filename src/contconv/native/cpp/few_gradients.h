@@ -1,5 +1,6 @@
-// Algorithm "filters" where all of them fit into a cache: the gradients of x and of the filters.
+// Algorithm "filters" where all of them fit into a cache: the gradients of x, and of the filters and the bias.
 #pragma once
+#include "bias_gradient.h"
 #include "few_filters.h"
 
 namespace contconv {
@@ -108,10 +109,10 @@ class alignas(kLine) FewInputGradient {
 // Sums are kept for each chunk of cells, as many whatever the number of threads, and added up in order.
 class alignas(kLine) FewFilterGradient {
  public:
-  FewFilterGradient(const Geometry& geometry, const ContconvInputs& inputs, float* to_)
-      : g(geometry), in(inputs), to(to_), f(g, inputs.weights), pass(g), run_size(g.window * kWidth),
+  FewFilterGradient(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
+      : g(geometry), in(inputs), to(gradients.weights), f(g, inputs.weights), pass(g), run_size(g.window * kWidth),
         class_size(f.panels.count() * g.runs * run_size), size(g.classes * class_size), chunks(chunk_count()),
-        sums(chunks * size), grad_y(g.p.threads, g.block_rows * kWidth) {}
+        sums(chunks * size), bias(f.panels, chunks, gradients.bias), grad_y(g.p.threads, g.block_rows * kWidth) {}
 
   void run() const {
 #pragma omp parallel num_threads(g.team(g.work))
@@ -121,6 +122,7 @@ class alignas(kLine) FewFilterGradient {
 #pragma omp for schedule(static)
       for (int64_t i = 0; i < size / run_size; ++i) hand_out(i);
     }
+    bias.hand_out();
   }
 
  private:
@@ -141,18 +143,19 @@ class alignas(kLine) FewFilterGradient {
       pass.for_each_class(patch, [&](int64_t c, const PatchRows& rows, const int64_t* starts) {
         for (int64_t row = 0; row < rows.count; row += g.block_rows) {
           const PatchRows some{rows.in + row, rows.out + row, least(g.block_rows, rows.count - row)};
-          add_block(some, starts, sum + c * class_size);
+          add_block(some, starts, chunk, sum + c * class_size);
         }
       });
     }
   }
 
   // sum[panel][run][window][kWidth] += sum over a few rows of x * grad_y
-  void add_block(const PatchRows& rows, const int64_t* starts, float* sum) const {
+  void add_block(const PatchRows& rows, const int64_t* starts, int64_t chunk, float* sum) const {
     for (int64_t j = 0; j < f.panels.count(); ++j) {
       const Panel panel = f.panels[j];
       float* packed = grad_y.of(omp_get_thread_num());
       pack_rows(panel, rows, packed);
+      bias.add(chunk, j, packed, rows.count);
       for (int64_t r = 0; r < g.runs; ++r, sum += run_size)
         add_run(panel, rows, starts[r] + panel.group * g.group_in, packed, sum);
     }
@@ -204,6 +207,7 @@ class alignas(kLine) FewFilterGradient {
   const CellPass pass;
   const int64_t run_size, class_size, size, chunks;
   const Buffer<float> sums;         // [chunks][classes][panels][runs][window][kWidth]
+  const BiasSums bias;
   const PerThread<float> grad_y;    // [block_rows][kWidth]
 };
 

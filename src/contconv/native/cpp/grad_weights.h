@@ -1,7 +1,12 @@
 // Algorithm "filters" with many of them, gradients of the weights: the filter gradient of a class in cache, contracted on
-// the spot with mixing and basis (or handed out, where the filters themselves are the weights).
+// the spot with mixing and basis (or handed out, where the filters themselves are the weights); the gradient of the bias
+// besides. Where input channels are few, grad_y is far more than all else: the gradient of x is made on the same way then.
 #pragma once
-#include "apply.h"
+#include <optional>
+
+#include "bands.h"
+#include "bias_gradient.h"
+#include "grad_input.h"
 
 namespace contconv {
 namespace {
@@ -67,48 +72,129 @@ CONTCONV_APART void add_mixing_gradient(const Filters& f, const Panel& panel, co
   });
 }
 
-// to[k * step + r] += sum over rows and lanes of filter_gradient[row][k][lane] * mixing[row][r][lane], for k < count
-CONTCONV_APART void add_basis_gradient(const Filters& f, const Panel& panel, const float* mixing, int64_t count,
-                                       const float* filter_gradient, int64_t pitch, float* to, int64_t step) {
-  for_each_piece<3>(count, [&](int64_t k, auto tile_count) {
-    const int64_t start[3] = {k * step, (k + 1) * step, (k + 2) * step};
-    for_each_piece<4>(f.rank, [&](int64_t r, auto tile_rank) {
-      constexpr int Count = decltype(tile_count)::value, Rank = decltype(tile_rank)::value;
-      Tile<Count, Rank> acc;
-      for (int64_t v = 0; v < panel.vecs(); ++v)
-        lane_dot_tile(acc, f.rows, filter_gradient + k * kWidth + v * kLanes, kWidth, pitch,
-                      mixing + r * kWidth + v * kLanes, kWidth, f.rank * kWidth);
-      add_sums(acc, to + r, start);
+// The gradient of the basis: dot products of filter gradients and mixing, along rows and lanes. For as many functions as
+// fill whole vectors those are the lanes of the sums, and mixing lies turned around; the few that are left are summed
+// across vectors.
+class BasisGradient {
+ public:
+  // `functions`: how many are wanted, the first ones
+  BasisGradient(const Filters& filters, int64_t functions)
+      : f(filters), side_by_side(functions / kLanes * kLanes), left(functions - side_by_side),
+        turned_size(f.rows * kWidth * ceil_div(side_by_side, kWidth) * kWidth),
+        turned(f.panels.count() * f.mixings * turned_size) {
+#pragma omp parallel for num_threads(f.g.team(f.panels.count() * f.mixings * turned_size)) schedule(static)
+    for (int64_t i = 0; i < f.panels.count() * f.mixings; ++i)
+      turn(f.packed_mixing(i / f.mixings, i % f.mixings), turned.data() + i * turned_size);
+  }
+
+  // to[k * step + r] += sum over rows and lanes of filter_gradient[row][k][lane] * mixing[row][r][lane], for k < count
+  void add(int64_t panel, int64_t tap, int64_t count, const float* filter_gradient, int64_t pitch, float* to,
+           int64_t step) const {
+    const float* mixing = turned.data() + (panel * f.mixings + (f.mixings > 1 ? tap : 0)) * turned_size;
+    const Panel lanes = f.panels[panel];
+    for (int64_t r = 0; r < side_by_side; r += kWidth, mixing += f.rows * kWidth * kWidth)
+      add_lanes_of(lanes.lanes, least(kWidth, side_by_side - r), mixing, count, filter_gradient, pitch, to + r, step);
+    if (left > 0)
+      add_sums_of(lanes.vecs(), f.packed_mixing(panel, tap) + side_by_side * kWidth, count, filter_gradient, pitch,
+                  to + side_by_side, step);
+  }
+
+ private:
+  // to[r / kWidth][row][lane][r % kWidth] = from[row][r][lane]
+  void turn(const float* from, float* to) const {
+    for (int64_t r = 0; r < side_by_side; ++r)
+      for (int64_t row = 0; row < f.rows; ++row) {
+        float* column = to + (r / kWidth * f.rows + row) * kWidth * kWidth + r % kWidth;
+        for (int64_t lane = 0; lane < kWidth; ++lane) column[lane * kWidth] = from[(row * f.rank + r) * kWidth + lane];
+      }
+  }
+
+  CONTCONV_APART void add_lanes_of(int64_t lanes, int64_t functions, const float* mixing, int64_t count,
+                                   const float* filter_gradient, int64_t pitch, float* to, int64_t step) const {
+    const int64_t rows = f.rows;
+    for_each_tile(count, ceil_div(functions, kLanes), [&](int64_t first, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value;
+      const float* row[Rows];
+      for (int i = 0; i < Rows; ++i) row[i] = filter_gradient + (first + i) * kWidth;
+      for (int64_t k0 = 0; k0 < rows; k0 += kLongestSum / kWidth) {
+        Tile<Rows, decltype(vecs)::value> acc;
+        for (int64_t k = k0; k < least(rows, k0 + kLongestSum / kWidth); ++k)
+          dot_tile(acc, row, 0, 1, k * pitch, lanes, mixing + k * kWidth * kWidth, 0);
+        acc.for_each([&](int i, int v, Vec value) {
+          float* target = to + (first + i) * step + v * kLanes;
+          store(target, load(target) + value);
+        });
+      }
     });
-  });
-}
+  }
+
+  CONTCONV_APART void add_sums_of(int64_t vecs, const float* mixing, int64_t count, const float* filter_gradient,
+                                  int64_t pitch, float* to, int64_t step) const {
+    for_each_piece<3>(count, [&](int64_t k, auto tile_count) {
+      const int64_t start[3] = {k * step, (k + 1) * step, (k + 2) * step};
+      for_each_piece<4>(left, [&](int64_t r, auto tile_rank) {
+        Tile<decltype(tile_count)::value, decltype(tile_rank)::value> acc;
+        for (int64_t v = 0; v < vecs; ++v)
+          lane_dot_tile(acc, f.rows, filter_gradient + k * kWidth + v * kLanes, kWidth, pitch,
+                        mixing + r * kWidth + v * kLanes, kWidth, f.rank * kWidth);
+        add_sums(acc, to + r, start);
+      });
+    });
+  }
+
+  const Filters& f;
+  const int64_t side_by_side, left, turned_size;
+  const Buffer<float> turned;   // [panels][mixings][side_by_side / kWidth][rows][lanes][kWidth]
+};
 
 // Partial sums are kept per chunk of classes, as many whatever the number of threads, and added up in
 // order: results do not depend on who computed what.
 class WeightGradient {
  public:
+  // With the gradient of x as well, if `grad_x` is not null, which needs bands.
   WeightGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs,
-                 const ContconvGradients& gradients)
-      : g(geometry), in(inputs), to(gradients), f(g, inputs, Lanes::output), panels(f.panels.count()),
-        filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()), class_chunks(class_chunk_count()),
+                 const ContconvGradients& gradients, float* grad_x_ = nullptr)
+      : g(geometry), in(inputs), to(gradients), grad_x(grad_x_), f(g, inputs, Lanes::output), panels(f.panels.count()),
+        filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()), bands(g, scatters_in_bands(g) ? Bands::kMost : 1),
+        class_chunks(bands.count > 1 ? bands.count : class_chunk_count()), panels_at_once(grad_x ? panels : 1),
         mixing_size(f.mixings * f.mixing_size),
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),
         basis_parts(g.p.rank > 0 && to.weights ? panels * g.classes * g.taps * g.p.rank : 0),
-        floats(g.p.threads, few.classes * (filter_size + g.taps * g.p.rank) + g.block_rows * kWidth),
-        basis_rows_of(g.p.threads, g.p.rank), starts(g.window), scratch(g, windows) {
+        sums(g.p.threads, panels_at_once * few.classes * filter_size),
+        floats(g.p.threads, few.classes * g.taps * g.p.rank + g.block_rows * kWidth),
+        basis_rows_of(g.p.threads, g.p.rank), starts(g.window), bias(f.panels, class_chunks, to.bias), scratch(g, windows) {
     for (int64_t j = 0; j < g.window; ++j)
       starts[j] = j % g.group_in * few.pitch() + few.index(0, j / g.group_in) * kWidth;
+    if (grad_x) scatter.emplace(g, windows, inputs, grad_x);
+    if (g.p.rank > 0 && to.weights) of_basis.emplace(f, in.net ? f.rank - 1 : f.rank);
   }
 
   void run() const {
-#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
-    for (int64_t i = 0; i < panels * class_chunks; ++i) contract_share(i % panels, i / panels);
+    const int64_t across = panels / panels_at_once;
+#pragma omp parallel num_threads(g.team(g.work))
+    {
+      if (grad_x) clear_input_gradient(g, grad_x);
+      const int64_t turns = grad_x ? bands.turns : 1;
+      for (int64_t turn = 0; turn < turns; ++turn) {
+        const int64_t chunks = grad_x ? bands.count_in(turn) : class_chunks;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < across * chunks; ++i)
+          contract_share(i % across * panels_at_once, i / across * turns + turn);
+      }
+    }
     if (g.p.rank > 0) add_up();
+    bias.hand_out();
   }
 
  private:
   static constexpr int64_t kFewClassesBytes = 192 << 10;
   static constexpr int64_t kLongEnough = 18;   // terms of a sum that hide what a register tile costs around it
+  static constexpr int64_t kMostChunks = 16;
+
+  // The first class of a chunk.
+  int64_t class_of(int64_t chunk) const {
+    return bands.count > 1 ? bands.first_class(chunk) : chunk * g.classes / class_chunks;
+  }
 
   // Gradients of filters are contracted for a few classes together: one class is too short a sum.
   int64_t classes_at_once() const {
@@ -121,41 +207,52 @@ class WeightGradient {
   int64_t class_chunk_count() const {
     if (g.p.rank == 0) return g.classes;
     const int64_t affordable = most(4, (8 << 20) / most(1, 4 * panels * f.mixings * f.mixing_size));
-    return most(1, least(least(g.classes, affordable), ceil_div(16, panels)));
+    return most(1, least(least(g.classes, affordable), ceil_div(kMostChunks, panels)));
   }
 
-  // sums[ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class, lanes of a panel
-  void add_class(int64_t class_index, int64_t panel, bool fresh, float* sums) const {
+  // to[panel][ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class, lanes of some panels,
+  // which are few.classes * filter_size apart
+  void add_class(int64_t class_index, int64_t first_panel, int64_t chunk, bool fresh, float* to_) const {
     const PixelClass c = g.pixel_class(class_index);
     if (c.pixels == 0) return;
     const int me = omp_get_thread_num();
-    float* grad_y = floats.of(me) + few.classes * filter_size;
+    float* grad_y = floats.of(me);
     const Blocks blocks(g, c, 0, g.p.batch);
     for (int64_t b = 0; b < blocks.count(); ++b) {
       const BlockRows rows = scratch.rows_of(me, c, blocks[b], in.x);
-      pack_grad_y(g, f.panels[panel], rows, in.grad_y, grad_y);
-      add_filter_gradient(g, f.panels[panel], rows, grad_y, starts.data(), few.index(0, g.joined) * kWidth,
-                          fresh && b == 0, sums);
+      for (int64_t j = 0; j < panels_at_once; ++j) {
+        const Panel panel = f.panels[first_panel + j];
+        pack_grad_y(g, panel, rows, in.grad_y, grad_y);
+        bias.add(chunk, first_panel + j, grad_y, rows.count);
+        add_filter_gradient(g, panel, rows, grad_y, starts.data(), few.index(0, g.joined) * kWidth, fresh && b == 0,
+                            to_ + j * few.classes * filter_size);
+      }
+      if (scatter) scatter->add(c, blocks[b], [](int64_t) { return true; });
     }
   }
 
-  void contract_share(int64_t panel, int64_t chunk) const {
+  void contract_share(int64_t first_panel, int64_t chunk) const {
     const bool mixes = g.p.rank > 0 && to.mixing;
-    float* sums = mixes ? mixing_parts.data() + (panel * class_chunks + chunk) * mixing_size : nullptr;
-    if (sums) fill_zero(sums, mixing_size);
-    const int64_t first = chunk * g.classes / class_chunks, last = (chunk + 1) * g.classes / class_chunks;
-    for (int64_t c = first; c < last; c += few.classes) {
+    for (int64_t j = first_panel; j < first_panel + panels_at_once && mixes; ++j) fill_zero(mixing_part(j, chunk), mixing_size);
+    const int64_t last = class_of(chunk + 1);
+    for (int64_t c = class_of(chunk); c < last; c += few.classes) {
       const int64_t count = least(few.classes, last - c);
-      float* filter = floats.of(omp_get_thread_num());
+      float* filters = sums.of(omp_get_thread_num());
       const bool fresh = have_pixels(c, count);
-      if (!fresh) fill_zero(filter, few.classes * filter_size);
-      for (int64_t i = 0; i < count; ++i) add_class(c + i, panel, fresh, filter + few.index(i, 0) * kWidth);
-      if (g.p.rank == 0) {
-        for (int64_t i = 0; i < count; ++i) hand_out(c + i, panel, filter + few.index(i, 0) * kWidth);
-      } else {
-        contract(c, count, panel, filter, sums);
+      if (!fresh) fill_zero(filters, panels_at_once * few.classes * filter_size);
+      for (int64_t i = 0; i < count; ++i) add_class(c + i, first_panel, chunk, fresh, filters + few.index(i, 0) * kWidth);
+      for (int64_t j = first_panel; j < first_panel + panels_at_once; ++j, filters += few.classes * filter_size) {
+        if (g.p.rank > 0) {
+          contract(c, count, j, filters, mixes ? mixing_part(j, chunk) : nullptr);
+        } else {
+          for (int64_t i = 0; i < count; ++i) hand_out(c + i, j, filters + few.index(i, 0) * kWidth);
+        }
       }
     }
+  }
+
+  float* mixing_part(int64_t panel, int64_t chunk) const {
+    return mixing_parts.data() + (panel * class_chunks + chunk) * mixing_size;
   }
 
   bool have_pixels(int64_t c, int64_t count) const {
@@ -165,10 +262,10 @@ class WeightGradient {
   }
 
   // Adds the filter gradients of classes c .. c + count - 1 to those of mixing and basis.
-  void contract(int64_t c, int64_t count, int64_t panel, const float* filter, float* sums) const {
+  void contract(int64_t c, int64_t count, int64_t panel, const float* filter, float* mixing_sums) const {
     const int me = omp_get_thread_num();
     const float* basis = in.weights + c * g.taps * f.rank;   // [count][T][rank]
-    float* columns = floats.of(me) + few.classes * filter_size + g.block_rows * kWidth;   // [rank][as few]
+    float* columns = floats.of(me) + g.block_rows * kWidth;   // [rank][as few]
     const float** basis_rows = basis_rows_of.of(me);
     for (int64_t r = 0; r < f.rank; ++r) {
       basis_rows[r] = columns + r * few.classes * g.taps;
@@ -181,11 +278,10 @@ class WeightGradient {
     const int64_t depth = f.mixings > 1 ? count : count * g.taps;   // that share a mixing
     const int64_t step = f.mixings > 1 ? g.taps * f.rank : f.rank;
     for (int64_t t = 0; t < f.mixings; ++t, filter += few.tap_step * kWidth) {
-      if (sums)
-        add_mixing_gradient(f, f.panels[panel], basis_rows, depth, filter, few.pitch(), sums + t * f.mixing_size);
+      if (mixing_sums)
+        add_mixing_gradient(f, f.panels[panel], basis_rows, depth, filter, few.pitch(), mixing_sums + t * f.mixing_size);
       if (basis_part)
-        add_basis_gradient(f, f.panels[panel], f.packed_mixing(panel, t), depth, filter, few.pitch(),
-                           basis_part + t * f.rank, step);
+        of_basis->add(panel, t, depth, filter, few.pitch(), basis_part + t * f.rank, step);
       for (int64_t r = 0; r < f.rank; ++r) basis_rows[r] += few.tap_step;
     }
   }
@@ -219,17 +315,23 @@ class WeightGradient {
   const Geometry& g;
   const ContconvInputs& in;
   const ContconvGradients& to;
+  float* grad_x;                     // or null
   const Filters f;
   const int64_t panels;
   const int64_t filter_size;         // floats of one class's filter gradient, lanes of one panel
   const FilterGradients few;
-  const int64_t class_chunks, mixing_size;
+  const Bands bands;                 // whose classes are chunks, where grad_x can come along
+  const int64_t class_chunks, panels_at_once, mixing_size;
   const Buffer<float> mixing_parts;  // [panels][class_chunks][mixings][ci][rank][kWidth]
   const Buffer<float> basis_parts;   // [panels][classes][T][rank]
-  const PerThread<float> floats;     // filter gradients of a few classes, a block of grad_y, those classes' basis
+  const PerThread<float> sums;       // filter gradients of a few classes, lanes of the panels at once
+  const PerThread<float> floats;     // a block of grad_y, those classes' basis
   const PerThread<const float*> basis_rows_of;
   const Buffer<int64_t> starts;      // [window]: where an element of a window is in the gradient of a filter
+  const BiasSums bias;
   const RowScratch scratch;
+  std::optional<WindowScatter> scatter;
+  std::optional<BasisGradient> of_basis;
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Everything, for one instruction set: compiled once per set, with the flags of that set and its name as CONTCONV_ISA.
 #include "apply.h"
+#include "bias_gradient.h"
+#include "class_basis.h"
 #include "depthwise.h"
 #include "factored_gradients.h"
 #include "factored_input.h"
@@ -21,6 +23,10 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
     made.make();
     return forward(made.problem, made.inputs, y, CONTCONV_FILTERS);
   }
+  if (algorithm == CONTCONV_FILTERS && in.net && !in.weights) {
+    const ClassBasis basis(p, in);
+    return forward(p, {in.x, nullptr, basis.values, in.mixing, in.bias}, y, algorithm);
+  }
   const Geometry g(p);
   if (algorithm == CONTCONV_FACTORED_OUTPUT) {
     FactoredOutput(g, in, y).run();
@@ -36,6 +42,14 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
   return CONTCONV_OK;
 }
 
+void many_grad_input(const Geometry& g, const Windows& windows, const ContconvInputs& in, float* grad_x) {
+  if (WindowGradient::serves(g)) {
+    WindowGradient(g, windows, in, grad_x).run();
+  } else {
+    InputGradient(g, windows, in, grad_x).run();
+  }
+}
+
 void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) {
   const Transposed transposed(g);
   if (transposed.pays()) {
@@ -43,7 +57,7 @@ void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) 
   } else if (FewInputGradient::pays(g)) {
     FewInputGradient(g, in, grad_x).run();
   } else {
-    InputGradient(g, Windows(g), in, grad_x).run();
+    many_grad_input(g, Windows(g), in, grad_x);
   }
 }
 
@@ -53,11 +67,22 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
     if (to.x) made.make();
     const bool down = to.weights || to.mixing || to.net;
     const Buffer<float> gradients(down ? made.floats() : 0);
-    backward(made.problem, made.inputs, {to.x, down ? gradients.data() : nullptr, nullptr}, CONTCONV_FILTERS);
+    backward(made.problem, made.inputs, {to.x, down ? gradients.data() : nullptr, nullptr, nullptr, to.bias},
+             CONTCONV_FILTERS);
     if (down) made.hand_down(gradients.data(), to);
     return CONTCONV_OK;
   }
+  if (algorithm == CONTCONV_FILTERS && in.net && !in.weights) {
+    const ClassBasis basis(p, in);
+    const Buffer<float> gradient(to.net ? basis.count * basis.rank : 0);
+    backward(p, {in.x, in.grad_y, basis.values, in.mixing, in.bias, in.net},   // with samples of a net: its constant
+             {to.x, to.net ? gradient.data() : nullptr, to.mixing, nullptr, to.bias}, algorithm);   // function needs none
+    if (to.net) basis.hand_down(gradient.data(), *to.net);
+    return CONTCONV_OK;
+  }
   const Geometry g(p);
+  const bool filters = algorithm == CONTCONV_FILTERS && !Depthwise::serves(g);
+  const bool passes_over_grad_y = filters && (to.weights || to.mixing);   // and sums up the gradient of the bias
   if (algorithm != CONTCONV_FILTERS) {
     FactoredGradients(g, in, to).run();
   } else if (Depthwise::serves(g)) {
@@ -65,12 +90,14 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
     if (to.weights) Depthwise(g, in).grad_filters(to.weights);
   } else if (filters_are_few(g)) {
     if (to.x) few_grad_input(g, in, to.x);
-    if (to.weights) FewFilterGradient(g, in, to.weights).run();
+    if (to.weights) FewFilterGradient(g, in, to).run();
   } else {
     const Windows windows(g);
-    if (to.x) InputGradient(g, windows, in, to.x).run();
-    if (to.weights || to.mixing) WeightGradient(g, windows, in, to).run();
+    const bool together = to.x && (to.weights || to.mixing) && scatters_in_bands(g);
+    if (to.x && !together) many_grad_input(g, windows, in, to.x);
+    if (to.weights || to.mixing) WeightGradient(g, windows, in, to, together ? to.x : nullptr).run();
   }
+  if (to.bias && !passes_over_grad_y) BiasGradient(g, in.grad_y, to.bias).run();
   return CONTCONV_OK;
 }
 

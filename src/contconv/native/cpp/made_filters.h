@@ -2,8 +2,7 @@
 // if they had been given; the gradients of filters are contracted with mixing and basis at last. For few filters, which
 // many pixels share. Where the basis is a net, it is sampled before that, and the gradients go on to the net's.
 #pragma once
-#include "displacements.h"
-#include "net.h"
+#include "class_basis.h"
 #include "panels.h"
 
 namespace contconv {
@@ -12,25 +11,13 @@ namespace {
 class MadeFilters {
  public:
   MadeFilters(const ContconvProblem& p, const ContconvInputs& inputs_)
-      : problem(p), inputs(inputs_), net(inputs_.net), mixing(inputs_.mixing), rank(p.rank),
-        count(p.phases[0] * p.phases[1] * p.phases[2] * p.taps[0] * p.taps[1] * p.taps[2]),
+      : problem(p), inputs(inputs_), basis(p, inputs_), mixing(inputs_.mixing), rank(p.rank), count(basis.count),
         size(p.out_channels * p.in_channels / p.groups),
-        threads(count * size * rank < Geometry::kWorthSharing ? 1 : static_cast<int>(p.threads)),
-        points(net ? count * net->widths[0] : 0), sampled(net ? count * rank : 0), filters(count * size),
-        basis(net ? sampled.data() : inputs_.weights) {
+        threads(count * size * rank < Geometry::kWorthSharing ? 1 : static_cast<int>(p.threads)), filters(count * size) {
     problem.rank = 0;
     inputs.weights = filters.data();
     inputs.mixing = nullptr;
     inputs.net = nullptr;
-    if (!net) return;
-    float* next = points.data();
-    for (int64_t p0 = 0; p0 < p.phases[0]; ++p0)
-      for (int64_t p1 = 0; p1 < p.phases[1]; ++p1)
-        for (int64_t p2 = 0; p2 < p.phases[2]; ++p2) {
-          const int64_t phase[3] = {p0, p1, p2};
-          next = displacements(p, inputs, net->widths[0], phase, next);
-        }
-    Net(*net).forward(points.data(), sampled.data());
   }
 
   int64_t floats() const { return count * size; }
@@ -41,7 +28,7 @@ class MadeFilters {
     const Buffer<const float*> column(rank);
     for (int64_t r = 0; r < rank; ++r) {
       column[r] = columns.data() + r * count;
-      for (int64_t i = 0; i < count; ++i) columns[r * count + i] = basis[i * rank + r];
+      for (int64_t i = 0; i < count; ++i) columns[r * count + i] = basis.values[i * rank + r];
     }
     sum_rows(filters.data(), count, column.data(), rank, mixing);
   }
@@ -52,11 +39,11 @@ class MadeFilters {
     if (to.net) {
       const Buffer<float> grad_basis(count * rank);
       contract_with_mixing(gradients, grad_basis.data());
-      Net(*net).backward(points.data(), grad_basis.data(), *to.net);
+      basis.hand_down(grad_basis.data(), *to.net);
     }
     if (!to.mixing) return;
     const Buffer<const float*> row(count);
-    for (int64_t i = 0; i < count; ++i) row[i] = basis + i * rank;
+    for (int64_t i = 0; i < count; ++i) row[i] = basis.values + i * rank;
     sum_rows(to.mixing, rank, row.data(), count, gradients);
   }
 
@@ -127,12 +114,11 @@ class MadeFilters {
     });
   }
 
-  const ContconvNet* net;            // or null
+  const ClassBasis basis;
   const float* mixing;
   const int64_t rank, count, size;   // functions; filters' taps, all of them; weights of a tap
   const int threads;
-  const Buffer<float> points, sampled, filters;
-  const float* basis;                // [count][rank]
+  const Buffer<float> filters;
 };
 
 }  // namespace

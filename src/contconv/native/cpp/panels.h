@@ -71,17 +71,46 @@ inline void add_parts(float* to, const float* parts, int64_t size, int64_t count
   }
 }
 
+// The lanes of a tile's rows from anywhere on, by a permutation or by way of memory.
+template <int Rows, int Vecs>
+class RowLanes {
+ public:
+#if defined(CONTCONV_PERMUTES)
+  CONTCONV_INLINE explicit RowLanes(const Tile<Rows, Vecs>& tile_) : tile(tile_) {}
+  CONTCONV_INLINE Vec from(int i, int64_t first) const { return lanes_from(first, tile.at[i][0], tile.at[i][Vecs - 1]); }
+
+ private:
+  const Tile<Rows, Vecs>& tile;
+#else
+  CONTCONV_INLINE explicit RowLanes(Tile<Rows, Vecs>& tile) {
+    tile.for_each([&](int i, int v, Vec value) { store(lanes + i * kWidth + v * kLanes, value); });
+  }
+  CONTCONV_INLINE Vec from(int i, int64_t first) const { return load(lanes + i * kWidth + first); }
+
+ private:
+  alignas(kLine) float lanes[Rows * kWidth + kLanes];
+#endif
+};
+
 // to(i, part)[k] += lane part * length + k of row i of a tile, for all parts and k < length, one row after the other
 template <int Rows, int Vecs, class To>
 CONTCONV_INLINE void add_lanes(Tile<Rows, Vecs>& tile, int64_t parts, int64_t length, To&& to) {
-  alignas(kLine) float lanes[Rows * kWidth];
-  tile.for_each([&](int i, int v, Vec value) { store(lanes + i * kWidth + v * kLanes, value); });
+  const RowLanes<Rows, Vecs> lanes(tile);
+  if (length < kLanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i)
+      for (int64_t part = 0, first = 0; part < parts; ++part, first += length) {
+        float* target = to(i, part);
+        store_partial(target, load_partial(target, length) + lanes.from(i, first), length);
+      }
+    return;
+  }
+#pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
     for (int64_t part = 0; part < parts; ++part) {
-      const float* from = lanes + i * kWidth + part * length;
       float* target = to(i, part);
       for (int64_t k = 0; k < length; k += kLanes)
-        store_lanes(target + k, load_lanes(target + k, length - k) + load_lanes(from + k, length - k), length - k);
+        store_lanes(target + k, load_lanes(target + k, length - k) + lanes.from(i, part * length + k), length - k);
     }
 }
 

@@ -44,9 +44,9 @@ struct ContconvNetGradients {
 
 // Inputs of a call. `weights` is the basis, or the filters where rank is 0; `mixing` and `bias` may be null.
 //
-// Factored at the output, or with filters that are made, the basis may be a net instead, whose last units and a 1 are the
-// `rank` functions: `weights` is null then. Factored, it is made where it is used, at the displacements of each output
-// pixel's taps, and never stored. The net looks at the last axes, as many as its points have.
+// Except where it is factored at the input, the basis may be a net instead, whose last units and a 1 are the `rank`
+// functions: `weights` is null then. Factored, it is made where it is used, at the displacements of each output pixel's
+// taps, and never stored. The net looks at the last axes, as many as its points have.
 struct ContconvInputs {
   const float *x, *grad_y, *weights, *mixing, *bias;
   const ContconvNet* net = nullptr;
@@ -57,6 +57,7 @@ struct ContconvInputs {
 struct ContconvGradients {
   float *x, *weights, *mixing;
   const ContconvNetGradients* net = nullptr;
+  float* bias = nullptr;
 };
 
 }  // extern "C"

@@ -46,6 +46,11 @@ inline Vec broadcast(float v) { return v - Vec{}; }  // v - 0 is v for every v, 
 inline __mmask16 lane_mask(int64_t lanes) { return static_cast<__mmask16>((1u << lanes) - 1u); }
 inline Vec load_partial(const float* from, int64_t lanes) { return _mm512_maskz_loadu_ps(lane_mask(lanes), from); }
 inline void store_partial(float* to, Vec v, int64_t lanes) { _mm512_mask_storeu_ps(to, lane_mask(lanes), v); }
+#define CONTCONV_PERMUTES   // has an instruction for the lanes from some one on of two vectors side by side
+inline Vec lanes_from(int64_t first, Vec a, Vec b) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_permutex2var_ps(a, _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(first))), b);
+}
 #elif defined(__AVX2__) && defined(__FMA__)
 inline __m256i lane_mask(int64_t lanes) {
   const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

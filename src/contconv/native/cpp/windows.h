@@ -133,8 +133,9 @@ class RowScratch {
         } else if (place == kPadding) {
           place_in_images(to, padding, 0, images);
         } else {
-          for (int64_t n = 0; n < images; ++n, copy += window)
-            to[n] = copied(first + n * in_step, places.out[q], place, copy);
+          place_in_images<const float>(to, copy, window, images);
+          copy_window(first, places.out[q], place, images, copy);
+          copy += images * window;
         }
       }
     }
@@ -142,16 +143,17 @@ class RowScratch {
   }
 
  private:
-  // A broken window put together, zeros where it is padding.
-  const float* copied(const float* image, int64_t output, int32_t place, float* to) const {
-    const int64_t channels = g.p.in_channels;
-    for (int64_t k = 0; k < g.joined; ++k) {
+  // to[images][window] = a broken window put together, zeros where it is padding
+  void copy_window(const float* x, int64_t output, int32_t place, int64_t images, float* to) const {
+    const int64_t channels = g.p.in_channels, in_step = g.in_pixels * channels, window = g.window;
+    for (int64_t k = 0; k < g.joined; ++k, to += channels) {
       const int64_t pixel = windows.pixel(output, place, k);
-      const float* from = pixel < 0 ? zeros.data() : image + pixel * channels;
+      const float* from = pixel < 0 ? zeros.data() : x + pixel * channels;
+      const int64_t step = pixel < 0 ? 0 : in_step;
       for (int64_t c = 0; c < channels; c += kLanes)
-        store_lanes(to + k * channels + c, load_lanes(from + c, channels - c), channels - c);
+        for (int64_t n = 0; n < images; ++n)
+          store_lanes(to + n * window + c, load_lanes(from + n * step + c, channels - c), channels - c);
     }
-    return to;
   }
 
   const Geometry& g;

@@ -1,0 +1,74 @@
+"""Many filters and few input channels: both gradients in one pass over grad_y, bands of the output taking turns."""
+
+import pytest
+import torch
+from cases import relative_error
+from torch import Tensor
+
+import contconv
+from contconv.strategies import engine
+
+CONVS = {1: contconv.ContinuousConv1d, 2: contconv.ContinuousConv2d, 3: contconv.ContinuousConv3d}
+SIZES = {1: (211,), 2: (61, 17), 3: (31, 6, 9)}
+SCALES = (0.6789, 0.7123, 0.8141)
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All filters are many, however small the problem."""
+    monkeypatch.setattr(engine, "FILTER_BYTES", 0)
+
+
+def gradients(layer: torch.nn.Module, x: Tensor, wanted: str = "") -> dict[str, Tensor]:
+    """Of x and of every parameter, or of those only whose name contains `wanted`."""
+    leaves = {"x": x.clone().requires_grad_(), **dict(layer.named_parameters())}
+    for name, leaf in leaves.items():
+        leaf.requires_grad_(wanted in name)
+    y = layer(leaves["x"], scale=SCALES[: x.ndim - 2])
+    sent = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
+    chosen = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    return dict(zip(chosen, torch.autograd.grad(y, list(chosen.values()), sent), strict=True))
+
+
+def problem(
+    axes: int, channels: tuple[int, int], batch: int = 3, **options: object
+) -> tuple[torch.nn.Module, Tensor]:
+    torch.manual_seed(0)
+    layer = CONVS[axes](*channels, **{"kernel_size": 3, **options}, strategy="phases")
+    return layer, torch.randn(batch, channels[0], *SIZES[axes])
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("kernel", ["internal", "spline", "internal-per-tap"])
+@pytest.mark.parametrize(
+    ("axes", "channels", "kernel_size"),
+    [(1, (3, 32), 5), (2, (3, 32), 3), (2, (1, 7), 5), (2, (8, 70), 3), (2, (10, 40), 3), (3, (3, 16), 2)],
+)
+def test_all_gradients_are_those_of_float64(isa, axes, channels, kernel_size, kernel, padding_mode):
+    layer, x = problem(axes, channels, kernel_size=kernel_size, kernel=kernel, padding_mode=padding_mode)
+    have = gradients(layer, x)
+    want = gradients(layer.double(), x.double())
+    for name, wanted in want.items():
+        assert relative_error(have[name], wanted) < 1e-5, name
+
+
+def test_gradients_depend_neither_on_threads_nor_on_what_else_is_wanted(isa, threads):
+    layer, x = problem(2, (3, 32))
+    torch.set_num_threads(1)
+    want = gradients(layer, x)
+    torch.set_num_threads(2)
+    for wanted in ("", "x", "mixing"):
+        for name, gradient in gradients(layer, x, wanted).items():
+            assert torch.equal(gradient, want[name]), (wanted, name)
+
+
+def test_a_batch_longer_than_a_block(isa):
+    layer, x = problem(2, (3, 20), batch=130)
+    have = gradients(layer, x)
+    for name, wanted in gradients(layer.double(), x.double()).items():
+        assert relative_error(have[name], wanted) < 1e-5, name
+
+
+def test_an_empty_batch_says_nothing(isa):
+    layer, x = problem(2, (3, 20), batch=0)
+    assert not any(gradient.count_nonzero() for gradient in gradients(layer, x).values())
