@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contconv.native import ops
 
@@ -131,6 +131,18 @@ def expected(
     under_taps = under_taps.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).unflatten(-1, (groups, -1))
     per_pixel = filters[p0][:, p1][:, :, p2].unflatten(-2, (groups, -1))  # [Do, Ho, Wo, T, groups, Cout / g, Cin / g]
     return torch.einsum("nabctgi,abctgoi->nabcgo", under_taps, per_pixel).flatten(4) + bias
+
+
+def layer_gradients(layer: nn.Module, x: Tensor, scale: object, wanted: str = "") -> dict[str, Tensor]:
+    """Of x and of every parameter of a layer, or of those only whose name contains `wanted`; none of the others is
+    asked for."""
+    leaves = {"x": x.clone(), **dict(layer.named_parameters())}
+    for name, leaf in leaves.items():
+        leaf.requires_grad_(wanted in name)
+    y = layer(leaves["x"], scale=scale)
+    sent = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
+    chosen = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    return dict(zip(chosen, torch.autograd.grad(y, list(chosen.values()), sent), strict=True))
 
 
 def relative_error(got: Tensor, want: Tensor) -> float:

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cases import relative_error
-from torch import Tensor
+from cases import layer_gradients, relative_error
+from torch import Tensor, nn
 
 import contconv
 from contconv.strategies import engine
@@ -19,20 +19,11 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "FILTER_BYTES", 0)
 
 
-def gradients(layer: torch.nn.Module, x: Tensor, wanted: str = "") -> dict[str, Tensor]:
-    """Of x and of every parameter, or of those only whose name contains `wanted`."""
-    leaves = {"x": x.clone().requires_grad_(), **dict(layer.named_parameters())}
-    for name, leaf in leaves.items():
-        leaf.requires_grad_(wanted in name)
-    y = layer(leaves["x"], scale=SCALES[: x.ndim - 2])
-    sent = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
-    chosen = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-    return dict(zip(chosen, torch.autograd.grad(y, list(chosen.values()), sent), strict=True))
+def gradients(layer: nn.Module, x: Tensor, wanted: str = "") -> dict[str, Tensor]:
+    return layer_gradients(layer, x, SCALES[: x.ndim - 2], wanted)
 
 
-def problem(
-    axes: int, channels: tuple[int, int], batch: int = 3, **options: object
-) -> tuple[torch.nn.Module, Tensor]:
+def problem(axes: int, channels: tuple[int, int], batch: int = 3, **options: object) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     layer = CONVS[axes](*channels, **{"kernel_size": 3, **options}, strategy="phases")
     return layer, torch.randn(batch, channels[0], *SIZES[axes])

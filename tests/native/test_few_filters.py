@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from cases import relative_error
+from cases import layer_gradients, relative_error
 
 import contconv
 from contconv.native import library
@@ -28,6 +28,8 @@ SCALES = [
         (5, (17, 23), 1, 4, (23, 26)),
         (2, (36, 40), 2, 3, (20, 33)),
         (40, (8, 8), 1, 5, (9, 7)),
+        (24, (3, 20), 1, 3, (31, 17)),  # few input channels: all gradients in one pass
+        (24, (9, 40), 1, 3, (31, 17)),
         (2, (64, 64), 1, 3, (20, 22)),  # filters larger than the images
     ],
 )
@@ -45,6 +47,19 @@ def test_all_gradients_are_those_of_float64(isa, padding_mode, scale, batch, cha
     have, want = results
     assert relative_error(have[0], want[0]) < 2e-6
     assert max(relative_error(*pair) for pair in zip(have[1:], want[1:], strict=True)) < 1e-5
+
+
+@pytest.mark.parametrize("channels", [(3, 20), (9, 40)], ids=["all windows in a strip", "one"])
+def test_gradients_depend_neither_on_threads_nor_on_what_else_is_wanted(isa, threads, channels):
+    torch.manual_seed(0)
+    layer, x = contconv.ContinuousConv2d(*channels, 3), torch.randn(24, channels[0], 31, 29)
+
+    torch.set_num_threads(1)
+    want = layer_gradients(layer, x, Fraction(2, 3))
+    torch.set_num_threads(2)
+    for wanted in ("", "x", "mixing"):
+        for name, gradient in layer_gradients(layer, x, Fraction(2, 3), wanted).items():
+            assert torch.equal(gradient, want[name]), (wanted, name)
 
 
 def test_what_one_call_leaves_behind_does_not_show_in_the_next(isa):

@@ -236,7 +236,9 @@ def test_what_is_sampled_must_make_sense():
     table = torch.zeros(2, 4, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"offsets must be contiguous float32 \[phases, 3\]"):
         sampled.Sampling([table] * 3, [torch.zeros(1, 2)] * 3, 2, 0.01, 1, "factored-output")
-    with pytest.raises(ValueError, match="algorithm must be one of filters, made-filters, factored-output, got 'factored-input'"):
+    with pytest.raises(
+        ValueError, match="algorithm must be one of filters, made-filters, factored-output, got 'factored-input'"
+    ):
         sampled.Sampling([table] * 3, [torch.zeros(1, 3)] * 3, 2, 0.01, 1, "factored-input")
 
 

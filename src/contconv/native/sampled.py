@@ -118,9 +118,7 @@ class _Sampled(torch.autograd.Function):
         grad_mixing = torch.empty_like(call.mixing) if need_mixing else None
         grads = [torch.empty_like(p) for p in call.parameters] if any(need_parameters) else []
         grad_bias = grad_y.new_empty(mixing.shape[-2]) if need_bias else None
-        to = library.Gradients(
-            ops.address(grad_x), None, ops.address(grad_mixing), bias=ops.address(grad_bias)
-        )
+        to = library.Gradients(ops.address(grad_x), None, ops.address(grad_mixing), bias=ops.address(grad_bias))
         if grads:
             to.net = ctypes.pointer(nets.addresses(grads))
         grad_y = grad_y.contiguous()

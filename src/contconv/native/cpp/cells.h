@@ -29,7 +29,8 @@ class Cells {
   }
 
   int64_t bands() const { return ceil_div(length, band); }   // of an image
-  int64_t count() const { return bands() * ceil_div(images, images_per_cell); }
+  int64_t image_groups() const { return ceil_div(images, images_per_cell); }
+  int64_t count() const { return bands() * image_groups(); }
   int64_t longest_band() const { return band; }
 
   Cell operator[](int64_t i) const {

@@ -59,9 +59,9 @@ class FewFilters {
 // What every pass over the cells needs: cells, patches, and the scratch of each thread.
 class CellPass {
  public:
-  explicit CellPass(const Geometry& geometry)
-      : g(geometry), cells(g, kCellBytes), patches(g, cells), data(g.p.threads, patches.most_floats()),
-        most_rows(patches.most_rows()), in(g.p.threads, most_rows), out(g.p.threads, most_rows),
+  explicit CellPass(const Geometry& geometry, int64_t patches_at_once = 1)
+      : g(geometry), cells(g, kCellBytes), patches(g, cells), most_floats(patches.most_floats()),
+        data(g.p.threads, patches_at_once * most_floats), most_rows(patches.most_rows()), in(g.p.threads, most_rows), out(g.p.threads, most_rows),
         starts(g.p.threads, g.runs) {}
 
   // Calls body(class, rows, where the runs of a pixel begin) for each class that has pixels in the patch.
@@ -76,10 +76,20 @@ class CellPass {
     }
   }
 
+  // The same, a block of rows at a time.
+  template <class Body>
+  void for_each_block(const Patch& patch, Body&& body) const {
+    for_each_class(patch, [&](int64_t c, const PatchRows& rows, const int64_t* starts) {
+      for (int64_t row = 0; row < rows.count; row += g.block_rows)
+        body(c, PatchRows{rows.in + row, rows.out + row, least(g.block_rows, rows.count - row)}, starts);
+    });
+  }
+
   const Geometry& g;
   const Cells cells;
   const Patches patches;
-  const PerThread<float> data;    // a patch
+  const int64_t most_floats;      // of a patch
+  const PerThread<float> data;    // patches, most_floats apart
   const int64_t most_rows;        // of a class in a cell
 
  private:

@@ -50,15 +50,22 @@ void many_grad_input(const Geometry& g, const Windows& windows, const ContconvIn
   }
 }
 
-void few_grad_input(const Geometry& g, const ContconvInputs& in, float* grad_x) {
-  const Transposed transposed(g);
-  if (transposed.pays()) {
-    transposed.run(in, grad_x);
-  } else if (FewInputGradient::pays(g)) {
-    FewInputGradient(g, in, grad_x).run();
-  } else {
-    many_grad_input(g, Windows(g), in, grad_x);
+// All that is wanted of few filters.
+void few_gradients(const Geometry& g, const ContconvInputs& in, const ContconvGradients& to) {
+  float* together = nullptr;   // grad_x, where it comes along with the gradient of the filters
+  if (to.x) {
+    const Transposed transposed(g);
+    if (transposed.pays()) {
+      transposed.run(in, to.x);
+    } else if (!FewInputGradient::pays(g)) {
+      many_grad_input(g, Windows(g), in, to.x);
+    } else if (to.weights && FewFilterGradient::can_scatter(g)) {
+      together = to.x;
+    } else {
+      FewInputGradient(g, in, to.x).run();
+    }
   }
+  if (to.weights) FewFilterGradient(g, in, to, together).run();
 }
 
 int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvGradients& to, int algorithm) {
@@ -89,8 +96,7 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
     if (to.x) Depthwise(g, in).grad_input(to.x);
     if (to.weights) Depthwise(g, in).grad_filters(to.weights);
   } else if (filters_are_few(g)) {
-    if (to.x) few_grad_input(g, in, to.x);
-    if (to.weights) FewFilterGradient(g, in, to).run();
+    few_gradients(g, in, to);
   } else {
     const Windows windows(g);
     const bool together = to.x && (to.weights || to.mixing) && scatters_in_bands(g);

@@ -71,7 +71,7 @@ struct RowRange {
 class Patches {
  public:
   Patches(const Geometry& geometry, const Cells& cells_)
-      : g(geometry), cells(cells_), slots{Slots(g.axis[0]), Slots(g.axis[1]), Slots(g.axis[2])} {}
+      : g(geometry), slots{Slots(g.axis[0]), Slots(g.axis[1]), Slots(g.axis[2])}, cells(cells_) {}
 
   Patch of(const Cell& cell) const {
     Patch patch{cell, {}, {}, {}, 0};
@@ -197,8 +197,10 @@ class Patches {
   }
 
   const Geometry& g;
-  const Cells cells;
   const Slots slots[3];
+
+ public:
+  const Cells cells;
 };
 
 }  // namespace
