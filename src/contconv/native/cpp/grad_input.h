@@ -93,10 +93,12 @@ CONTCONV_APART void scatter_panel(const Filters& f, const Panel& panel, const fl
   const int64_t lanes = panel.lanes, depth = f.g.group_out;
   for_each_tile(count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
-    Tile<Rows, Vecs> acc;
-    dot_tile(acc, pairs.from + first, 0, 1, offset, depth, filter, 0);
     float* to[Rows];
     for (int i = 0; i < Rows; ++i) to[i] = pairs.to[first + i] + channel;
+    for (int i = 0; i < Rows; ++i)
+      for (int v = 0; v < Vecs; ++v) expect_write(to[i] + v * kLanes);
+    Tile<Rows, Vecs> acc;
+    dot_tile(acc, pairs.from + first, 0, 1, offset, depth, filter, 0);
     acc.for_each([&](int i, int v, Vec value) {
       float* target = to[i] + v * kLanes;
       store_lanes(target, load_lanes(target, lanes - v * kLanes) + value, lanes - v * kLanes);

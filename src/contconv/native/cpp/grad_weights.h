@@ -155,9 +155,10 @@ class WeightGradient {
   WeightGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs,
                  const ContconvGradients& gradients, float* grad_x_ = nullptr)
       : g(geometry), in(inputs), to(gradients), grad_x(grad_x_), f(g, inputs, Lanes::output), panels(f.panels.count()),
-        filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()), bands(g, scatters_in_bands(g) ? Bands::kMost : 1),
-        class_chunks(bands.count > 1 ? bands.count : class_chunk_count()), panels_at_once(grad_x ? panels : 1),
-        mixing_size(f.mixings * f.mixing_size),
+        filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()),
+        bands(g, scatters_in_bands(g) ? Bands::kMost : 1),
+        class_chunks(bands.count > 1 ? bands.count : class_chunk_count()),
+        panels_at_once(all_panels_at_once() ? panels : 1), mixing_size(f.mixings * f.mixing_size),
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),
         basis_parts(g.p.rank > 0 && to.weights ? panels * g.classes * g.taps * g.p.rank : 0),
         sums(g.p.threads, panels_at_once * few.classes * filter_size),
@@ -187,7 +188,7 @@ class WeightGradient {
   }
 
  private:
-  static constexpr int64_t kFewClassesBytes = 192 << 10;
+  static constexpr int64_t kFewClassesBytes = 192 << 10, kPanelsBytes = 512 << 10;
   static constexpr int64_t kLongEnough = 18;   // terms of a sum that hide what a register tile costs around it
   static constexpr int64_t kMostChunks = 16;
 
@@ -207,8 +208,12 @@ class WeightGradient {
   int64_t class_chunk_count() const {
     if (g.p.rank == 0) return g.classes;
     const int64_t affordable = most(4, (8 << 20) / most(1, 4 * panels * f.mixings * f.mixing_size));
-    return most(1, least(least(g.classes, affordable), ceil_div(kMostChunks, panels)));
+    const int64_t enough = all_panels_at_once() ? kMostChunks : ceil_div(kMostChunks, panels);
+    return most(1, least(least(g.classes, affordable), enough));
   }
+
+  // What is read for one panel serves the others, as long as the gradients of all stay in cache.
+  bool all_panels_at_once() const { return grad_x || 4 * panels * few.classes * filter_size <= kPanelsBytes; }
 
   // to[panel][ci][T][kWidth] = (what is there, unless `fresh`) + the filter gradient of a class, lanes of some panels,
   // which are few.classes * filter_size apart
