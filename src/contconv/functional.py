@@ -58,7 +58,8 @@ def computed(
 ) -> Tensor:  # fmt: skip
     """`continuous_conv`, with nobody else to do it."""
     refuse_jit_trace()
-    check_tensors(x, kernel, bias)
+    kind = traits(kernel)
+    check_tensors(x, kernel, kind, bias)
     dtype = computing_dtype(x)
     if exporting() and has_symbols(x):
         axes = x.ndim - 2
@@ -75,7 +76,7 @@ def computed(
     run = (exportable(problem) if exporting() else chosen(problem, strategy)).run
     bias = None if bias is None else bias.to(dtype)
     with full_precision(x.device):
-        if not traits(kernel).channelwise:
+        if not kind.channelwise:
             y = run(x.to(dtype), kernel, bias, problem)
         else:  # every channel is an image of its own
             alone = x.to(dtype).reshape(problem.batch, 1, *problem.in_size)
@@ -156,7 +157,7 @@ def groups_of(channels: int, out_channels: int, per_group: int) -> int:
     return channels // per_group
 
 
-def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
+def check_tensors(x: Tensor, kernel: Kernel, kind: Traits, bias: Tensor | None) -> None:
     """Refuse what no plan could serve."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a tensor, got {type(x).__name__}")
@@ -168,7 +169,7 @@ def check_tensors(x: Tensor, kernel: Kernel, bias: Tensor | None) -> None:
         raise ValueError(f"x must have at least one channel and one pixel, got shape {tuple(x.shape)}")
     if bias is not None and not isinstance(bias, Tensor):
         raise TypeError(f"bias must be a tensor or None, got {type(bias).__name__}")
-    mixing = None if traits(kernel).channelwise else kernel.mixing
+    mixing = None if kind.channelwise else kernel.mixing
     owned = [] if mixing is None else [("kernel", mixing)]
     for name, tensor in owned if bias is None else [*owned, ("bias", bias)]:
         if tensor.device != x.device:

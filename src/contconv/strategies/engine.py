@@ -105,11 +105,15 @@ def _convolved(
     """[N, *in, Cin] -> [N, *out, Cout]. table: that of the plan's axis, for a piece."""
     ones = (1,) * (3 - len(problem.axes))  # axes that the native kernel has and the problem has not
     pixels = pixels.reshape(problem.batch, *ones, *pixels.shape[1:])
-    tables = [_trivial_table()] * len(ones) + [_table(axis, problem.padding_mode) for axis in problem.axes]
-    if table is not None:
-        tables[len(ones) + plan.axis] = table
-    y = _in_place(pixels, tables, kernel, bias, problem, algorithm, plan) if plan.in_place else None
+    y = (
+        _in_place(pixels, kernel, bias, problem, "made-filters" if plan.filters else algorithm)
+        if plan.in_place
+        else None
+    )
     if y is None:
+        tables = _tables(problem)
+        if table is not None:
+            tables[len(ones) + plan.axis] = table
         made = plan.filters and problem.training and not (problem.per_tap or problem.normalize)
         weights, mixing = (
             _filters(kernel, problem)
@@ -123,20 +127,21 @@ def _convolved(
     return y.reshape(problem.batch, *problem.out_size, problem.out_channels)
 
 
-def _in_place(
-    pixels: Tensor, tables: list[Tensor], kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str,
-    plan: Plan,
-) -> Tensor | None:  # fmt: skip
+def _in_place(pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str) -> Tensor | None:
     """By a basis that is made where it is used; None if somebody looks on for whom it must be stored, or if it does not
     fit the mixing, which is told there."""
     assert is_net(kernel)
-    parameters = kernel.net_parameters()
-    fits = len(kernel.mixing) == len(parameters[-1]) + 1
-    if not fits or not sampled.serves(pixels, parameters, kernel.mixing, bias, SLOPE):
+    parameters, mixing = kernel.net_parameters(), kernel.mixing
+    fits = len(mixing) == len(parameters[-1]) + 1
+    if not fits or not sampled.serves(pixels, parameters, mixing, bias, SLOPE):
         return None
-    algorithm = "made-filters" if plan.filters else algorithm
-    sampling = sampled.Sampling(tables, _offsets(problem.axes), len(problem.axes), SLOPE, problem.groups, algorithm)
-    return sampled.convolve(pixels, parameters, kernel.mixing, bias, sampling)
+    return sampled.convolve(pixels, parameters, mixing, bias, _sampling(problem, algorithm))
+
+
+@lru_cache(maxsize=1024)
+def _sampling(problem: Problem, algorithm: str) -> sampled.Sampling:
+    axes = problem.axes
+    return sampled.Sampling(_tables(problem), _offsets(axes), len(axes), SLOPE, problem.groups, algorithm)
 
 
 def _pieces(problem: Problem, plan: Plan) -> Iterator[tuple[int, int]]:
@@ -219,6 +224,12 @@ def _filters(kernel: Kernel, problem: Problem) -> tuple[Tensor, None]:
 
 def _basis_and_mixing(kernel: Kernel, problem: Problem, *, once: bool) -> tuple[Tensor, Tensor]:
     return sampled_basis(kernel, problem.axes, problem.device, once=once).float(), kernel.mixing.float()
+
+
+def _tables(problem: Problem) -> list[Tensor]:
+    """Of three axes."""
+    own = [_table(axis, problem.padding_mode) for axis in problem.axes]
+    return [_trivial_table()] * (3 - len(own)) + own
 
 
 @lru_cache(maxsize=1024)
