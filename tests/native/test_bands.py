@@ -1,4 +1,5 @@
-"""Many filters and few input channels: both gradients in one pass over grad_y, bands of the output taking turns."""
+"""Bands of the output that take turns: many filters and few input channels, whose gradients are made in one pass over
+grad_y, and what is factored."""
 
 import pytest
 import torch
@@ -63,3 +64,27 @@ def test_a_batch_longer_than_a_block(isa):
 def test_an_empty_batch_says_nothing(isa):
     layer, x = problem(2, (3, 20), batch=0)
     assert not any(gradient.count_nonzero() for gradient in gradients(layer, x).values())
+
+
+WAYS = {
+    "bands of phases, which come again": (23 / 19, 1, "internal"),
+    "the same for several images": (23 / 19, 3, "internal"),
+    "bands of outputs": (23 / 19, 2, "spline"),
+    "bands of outputs, with copies": (5 / 4, 1, "internal"),
+    "images": (5 / 4, 5, "internal"),
+}
+
+
+@pytest.mark.parametrize("channels", [(3, 20), (34, 16)], ids=["one panel", "two panels"])
+@pytest.mark.parametrize(("scale", "batch", "kernel"), WAYS.values(), ids=WAYS)
+def test_chunks_of_what_is_factored_have_all_gradients(isa, threads, scale, batch, kernel, channels):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(*channels, 3, kernel=kernel, strategy="factored")
+    x = torch.randn(batch, channels[0], 61, 40)
+    torch.set_num_threads(1)
+    alone = layer_gradients(layer, x, (scale, 0.71))
+    torch.set_num_threads(2)
+    have = layer_gradients(layer, x, (scale, 0.71))
+    for name, wanted in layer_gradients(layer.double(), x.double(), (scale, 0.71)).items():
+        assert torch.equal(have[name], alone[name]), name
+        assert relative_error(have[name], wanted) < 1e-5, name

@@ -178,7 +178,7 @@ class _Call:
     def net_macs(self) -> int:
         if self.sampling.algorithm != "factored-output":
             return nets.macs(math.prod(self.basis[:4]), self.parameters)
-        outputs = self.x.shape[0] * math.prod(table.shape[0] for table in self.sampling.tables)
+        outputs = math.prod(table.shape[0] for table in self.sampling.tables)  # of an image: the others have the same
         return nets.macs(outputs * self.basis[3], self.parameters)
 
     def inputs(self, *, grad_y: Tensor | None = None, bias: Tensor | None = None) -> library.Inputs:

@@ -27,6 +27,11 @@ MUCH_LARGER = 8
 # is used again and again.
 PIECE_BYTES = 8 * 2**20
 
+# A net is sampled for each output pixel where phases are this share of them or more, and its samples are used for all
+# images of a batch, if those have so many pixels.
+SHARED = 0.5
+MANY_OUTPUTS = 1024
+
 # What a thread makes at a time of a basis that is not stored, of several pixels, and as much of its gradient and units
 # (cpp/pixel_basis.h).
 IN_PLACE_BYTES = 128 * 2**10
@@ -184,9 +189,9 @@ def sampled_anew(problem: Problem, algorithm: str) -> int:
 
 
 def _made_there(problem: Problem, algorithm: str) -> bool:
-    """Whether a net is sampled by the algorithm itself: once for all filters or, factored, where no two output pixels
-    share their values of the basis, so that none is made twice."""
-    seen_once = problem.batch == 1 and problem.phases == problem.outputs
+    """Whether a net is sampled by the algorithm itself: once for all filters or, factored, where few output pixels have
+    samples in common, and those of several images are enough to be shared out among threads."""
+    seen_once = SHARED * problem.outputs <= problem.phases and (problem.batch == 1 or problem.outputs >= MANY_OUTPUTS)
     return not _weighted(problem) and (algorithm == "filters" or (algorithm == "factored-output" and seen_once))
 
 

@@ -48,8 +48,10 @@ class Factored:
         if self._native(problem):
             algorithm = self._algorithm(problem)
             again = inputs_seen(problem, algorithm) - problem.inputs if algorithm == "factored-input" else 0
-            least = min(macs_at_output(problem), macs_at_input(problem)) + problem.sampling_macs
-            macs = least + again * problem.batch * problem.basis_functions * problem.weights
+            macs = (macs_at_output if algorithm == "factored-output" else macs_at_input)(problem)
+            macs += again * problem.batch * problem.basis_functions * problem.weights
+            in_place = plan_of(problem, algorithm).in_place
+            macs += problem.basis_macs * problem.outputs * problem.taps if in_place else problem.sampling_macs
             return Cost(macs, native_bytes(problem, algorithm))
         images, rows = sizes = block_sizes(problem, contracted_bytes, BLOCK_BYTES)
         whole = sizes == (problem.batch, problem.axes[0].out_size)
@@ -96,9 +98,11 @@ class Factored:
         return self.native and not why_not_native(problem)
 
     def _algorithm(self, problem: Problem) -> str:
-        """The native kernel takes as long as its multiply-adds, PyTorch as long as what it moves."""
+        """The native kernel takes as long as its multiply-adds, PyTorch as long as what it moves. In training a basis
+        that is stored nowhere is worth more: most multiply-adds are those of the way back, the same at either end."""
         if self._native(problem):
-            at_output = macs_at_output(problem) <= macs_at_input(problem)
+            unstored = plan_of(problem, "factored-output").in_place
+            at_output = unstored or macs_at_output(problem) <= macs_at_input(problem)
         else:
             at_output = begins_at_output(problem)
         return "factored-output" if at_output else "factored-input"

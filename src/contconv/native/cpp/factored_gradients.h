@@ -4,52 +4,29 @@
 //   grad_mixing is z . grad_y, z being made again
 // A share is a panel of input channels times a chunk of the output: shares of different panels have nothing in common
 // but grad_basis, which is added up afterwards, as are the parts of the chunks, in an order that is always the same.
-// Where the basis is a net, a share is all panels of a chunk, for which the net is sampled once, and grad_basis goes on to
-// the net's parameters at once.
+// Where chunks are many, a share is all panels of one. So it is where the basis is a net, which is sampled once for all
+// panels, and grad_basis goes on to the net's parameters at once.
 #pragma once
-#include "bands.h"
+#include "chunks.h"
 #include "factored_output.h"
 
 namespace contconv {
 namespace {
 
-// The output cut into chunks of whole images or, where there is one image, into bands of it.
-class Chunks {
- public:
-  Chunks(const Geometry& geometry, int64_t most_chunks)
-      : g(geometry), bands(g, g.p.batch == 1 ? most_chunks : 1),
-        count(bands.count > 1 ? bands.count : most(1, least(g.p.batch, most_chunks))) {}
-
-  // Output pixels of a chunk, counted over the batch.
-  int64_t begin(int64_t chunk) const {
-    if (bands.count > 1) return bands.begin(chunk) * (g.out_pixels / g.axis[g.band_axis].out);
-    return chunk * g.p.batch / count * g.out_pixels;
-  }
-
-  // Chunks turn, turn + turns() and so on may be worked on at the same time.
-  int64_t turns() const { return bands.turns; }
-  int64_t count_in(int64_t turn) const { return bands.count > 1 ? bands.count_in(turn) : count; }
-
- private:
-  const Geometry& g;
-
- public:
-  const Bands bands;
-  const int64_t count;
-};
-
 class FactoredGradients {
  public:
   FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
-      : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups), chunks(g, most_chunks()),
+      : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups),
         mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
+        chunks(g, most_chunks(), to.weights ? most(1, least(kMostChunks, kCopiesBytes / most(1, 4 * basis_size))) : 0),
+        panels_at_once(in.net || chunks.count >= kFewestChunks ? panels.count() : 1),
         piece(pixels_in(kPieceBytes)), block(PixelBasis::most_pixels(g, in, pixels_in(kBlockBytes))),
         functions(to.weights ? g.p.rank : g.p.rank - 1), side_by_side(functions / kLanes * kLanes),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
-        basis_copies(panels.count() * (chunks.bands.count > 1 ? 1 : chunks.count)),
+        basis_copies(panels.count() / panels_at_once * chunks.copies),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         basis(g, in, block, to.net != nullptr),
-        net_parts(to.net ? chunks.count * basis.gradients_size() : 0), panels_at_once(in.net ? panels.count() : 1),
+        net_parts(to.net ? chunks.count * basis.gradients_size() : 0),
         floats(g.p.threads, ((piece + block) * g.p.rank + most(g.taps, kWidth)) * kWidth),
         rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
@@ -85,24 +62,26 @@ class FactoredGradients {
 
  private:
   // dz stays in the first cache; z may be larger, as the gradient of mixing is read and written once for each block.
-  static constexpr int64_t kPieceBytes = 32 << 10, kBlockBytes = 128 << 10;
+  static constexpr int64_t kPieceBytes = 32 << 10, kBlockBytes = 128 << 10, kCopiesBytes = 16 << 20;
+  static constexpr int64_t kMostChunks = 16, kFewestChunks = 4, kPixelsPerChunk = 1024;
 
   // Whose dz, or z, takes no more than so many bytes in a panel.
   int64_t pixels_in(int64_t bytes) const { return least(96, most(1, bytes / (4 * g.p.rank * kWidth) / kRows) * kRows); }
 
   int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
 
-  // Each chunk costs a copy of the gradient of mixing, and one of images a copy of that of the basis.
+  // Each chunk costs a copy of the gradient of mixing, which a number of pixels should be worth.
   int64_t most_chunks() const {
-    const int64_t copied = g.p.batch > 1 && to.weights ? g.classes * g.taps * g.p.rank : 0;
-    const int64_t bytes = 4 * panels.count() * (copied + g.p.rank * g.group_out * kWidth);
-    return most(1, least(g.p.batch > 1 ? 16 : 8, (16 << 20) / most(1, bytes)));
+    const int64_t affordable = kCopiesBytes / (4 * panels.count() * mixing_size);
+    const int64_t enough = most(kMostChunks / 2, g.p.batch * g.out_pixels / kPixelsPerChunk);
+    return most(kFewestChunks, least(affordable, least(kMostChunks, enough)));
   }
 
   // Where a share adds to the gradient of the basis; there is one copy where no two shares meet.
   float* basis_part(int64_t j, int64_t chunk) const {
     if (basis_copies == 1) return to.weights;
-    return basis_parts.data() + (chunks.bands.count > 1 ? j : j * chunks.count + chunk) * basis_size;
+    const int64_t of_chunk = chunks.copies > 1 ? chunk : 0, across = panels.count() / panels_at_once;
+    return basis_parts.data() + (of_chunk * across + j / panels_at_once) * basis_size;
   }
 
   // Panels first_panel .. first_panel + panels_at_once - 1.
@@ -111,26 +90,27 @@ class FactoredGradients {
     for (int64_t j = first_panel; j < last_panel && to.mixing; ++j) fill_zero(mixing_part(j, chunk), mixing_size);
     float* net_part = to.net ? net_parts.data() + chunk * basis.gradients_size() : nullptr;
     if (net_part) fill_zero(net_part, basis.gradients_size());
-    const int64_t last = chunks.begin(chunk + 1);
-    for (int64_t first = chunks.begin(chunk); first < last; first += block) {
-      const PixelRun run = runs.run(omp_get_thread_num(), first, least(last, first + block));
+    chunks.for_each_run(chunk, block, [&](int64_t first, int64_t last) {
+      const PixelRun run = runs.run(omp_get_thread_num(), first, last);
       const float* samples = basis.of(run);
       float* net_gradients = to.net ? basis.fresh_gradients(run) : nullptr;
-      for (int64_t j = first_panel; j < last_panel; ++j)
-        add_run(j, chunk, run, samples, to.weights ? basis_part(j, chunk) : net_gradients);
+      for (int64_t image = chunks.image0(chunk); image < chunks.image1(chunk); ++image)
+        for (int64_t j = first_panel; j < last_panel; ++j)
+          add_run(j, chunk, run, image, samples, to.weights ? basis_part(j, chunk) : net_gradients);
       if (to.net) basis.add_gradients(run, net_part);
-    }
+    });
   }
 
-  void add_run(int64_t j, int64_t chunk, const PixelRun& run, const float* samples, float* sample_gradients) const {
+  void add_run(int64_t j, int64_t chunk, const PixelRun& run, int64_t image, const float* samples,
+               float* sample_gradients) const {
     const Panel panel = panels[j];
     const float** grad_y = rows.of(omp_get_thread_num()) + 3 * g.taps;
-    for (int64_t i = 0; i < run.count; ++i)
-      grad_y[i] = in.grad_y + (run.first + i) * g.p.out_channels + panel.group * g.group_out;
+    const int64_t first_pixel = image * g.out_pixels + run.first, channel = panel.group * g.group_out;
+    for (int64_t i = 0; i < run.count; ++i) grad_y[i] = in.grad_y + (first_pixel + i) * g.p.out_channels + channel;
     for (int64_t first = 0; first < run.count; first += piece) {
       const int64_t last = least(run.count, first + piece);
       if (to.x || sample_gradients) make_dz(j, grad_y + first, last - first);
-      visit_taps(panel, run, first, last, samples, sample_gradients);
+      visit_taps(panel, run, image, first, last, samples, sample_gradients);
     }
     if (to.mixing) add_mixing(panel, run, grad_y, mixing_part(j, chunk));
   }
@@ -159,16 +139,17 @@ class FactoredGradients {
   }
 
   // All that goes through the taps of the pixels first .. last - 1 of a run: grad_x, grad_basis, and z for grad_mixing.
-  void visit_taps(const Panel& panel, const PixelRun& run, int64_t first, int64_t last, const float* samples,
-                  float* sample_gradients) const {
+  void visit_taps(const Panel& panel, const PixelRun& run, int64_t image, int64_t first, int64_t last,
+                  const float* samples, float* sample_gradients) const {
     const int me = omp_get_thread_num();
     const float** own = rows.of(me);
     const TapRows taps{own, own + g.taps};
     const int64_t channel = panel.group * g.group_in + panel.first;
+    const int64_t image_step = image * g.in_pixels * g.p.in_channels;
     for (int64_t i = first; i < last; ++i) {
-      taps_of_pixel(g, in.x, samples, run, i, taps);
+      taps_of_pixel(g, in.x + image_step, samples, run, i, taps);
       const float* dz = dz_of(me) + (i - first) * g.p.rank * kWidth;
-      if (to.x) scatter(panel, run, i, taps.basis, dz);
+      if (to.x) scatter(panel, run, i, taps.basis, dz, to.x + image_step + channel);
       if (sample_gradients)
         add_basis(panel, run, i, taps.x, dz, sample_gradients + run.sample[i] * g.taps * g.p.rank);
       if (to.mixing) {
@@ -180,9 +161,8 @@ class FactoredGradients {
 
   // grad_x[source of tap p, lanes] += sum over r of basis[p, r] * dz[r, lanes]; one after the other, as sources repeat
   CONTCONV_APART void scatter(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* basis,
-                              const float* dz) const {
+                              const float* dz, float* grad_x) const {
     const int64_t* source = run.source + pixel * g.taps;
-    float* grad_x = to.x + panel.group * g.group_in + panel.first;
     for_each_tile(run.taps[pixel], panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
       dot_tile(acc, basis + first, 0, 1, 0, g.p.rank, dz, 0);
@@ -283,8 +263,9 @@ class FactoredGradients {
   const ContconvInputs& in;
   const ContconvGradients& to;
   const PanelSet panels;              // of input channels
-  const Chunks chunks;
   const int64_t mixing_size, basis_size;
+  const Chunks chunks;
+  const int64_t panels_at_once;
   const int64_t piece, block;         // pixels whose dz, and whose z, are made before they are used
   const int64_t functions;            // whose gradients are wanted: a net's last one is a constant
   const int64_t side_by_side;         // those of them that fill whole vectors
@@ -295,7 +276,6 @@ class FactoredGradients {
   const PixelRuns runs;
   const PixelBasis basis;
   const Buffer<float> net_parts;      // [chunks][gradients of the net]
-  const int64_t panels_at_once;
   const PerThread<float> floats;      // dz, z, and x or a turned dz
   const PerThread<const float*> rows;
 };

@@ -1,4 +1,5 @@
-// Algorithm "factored at the output", forward: z = basis . x at each output pixel, then y = mixing . z.
+// Algorithm "factored at the output", forward: z = basis . x at each output pixel, then y = mixing . z. What is known of a
+// run of pixels, and a basis that is made for them, serve one image after the other.
 #pragma once
 #include <omp.h>
 
@@ -57,52 +58,56 @@ class FactoredOutput {
   }
 
   void run() const {
-    const int64_t pixels = g.p.batch * g.out_pixels;
+    const int64_t blocks = ceil_div(g.out_pixels, block), parts = least(g.p.batch, ceil_div(kShares, most(1, blocks)));
 #pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
-    for (int64_t b = 0; b < ceil_div(pixels, block); ++b) {
-      const PixelRun run = runs.run(omp_get_thread_num(), b * block, least(pixels, (b + 1) * block));
+    for (int64_t i = 0; i < blocks * parts; ++i) {
+      const int64_t b = i / parts, part = i % parts;
+      const PixelRun run = runs.run(omp_get_thread_num(), b * block, least(g.out_pixels, (b + 1) * block));
       const float* samples = basis.of(run);
-      for (int64_t group = 0; group < g.p.groups; ++group) {
-        make_z(run, samples, group);
-        for (int64_t j = 0; j < panels.per_group; ++j) mix(run, group * panels.per_group + j);
-      }
+      for (int64_t image = part * g.p.batch / parts; image < (part + 1) * g.p.batch / parts; ++image)
+        for (int64_t group = 0; group < g.p.groups; ++group) {
+          make_z(run, image, samples, group);
+          for (int64_t j = 0; j < panels.per_group; ++j) mix(run, image, group * panels.per_group + j);
+        }
     }
   }
 
  private:
-  static constexpr int64_t kBlockBytes = 128 << 10;
+  static constexpr int64_t kBlockBytes = 128 << 10, kShares = 16;
 
   // z[pixel][rank][ci of the group]
-  void make_z(const PixelRun& run, const float* samples, int64_t group) const {
+  void make_z(const PixelRun& run, int64_t image, const float* samples, int64_t group) const {
     const int me = omp_get_thread_num();
+    const float* x = in.x + image * g.in_pixels * g.p.in_channels;
     const float** own = rows.of(me);
     const TapRows taps{own, own + g.taps};
     for (int64_t i = 0; i < run.count; ++i) {
-      taps_of_pixel(g, in.x, samples, run, i, taps);
+      taps_of_pixel(g, x, samples, run, i, taps);
       for (int64_t first = 0; first < g.group_in; first += kWidth)
         basis_times_x(g.p.rank, run.taps[i], taps, group * g.group_in + first, least(kWidth, g.group_in - first),
                       z.of(me) + i * depth + first, g.group_in, own + 2 * g.taps);
     }
   }
 
-  void mix(const PixelRun& run, int64_t j) const {
+  void mix(const PixelRun& run, int64_t image, int64_t j) const {
     const int me = omp_get_thread_num();
     const float** z_rows = rows.of(me) + 3 * g.taps;
     for (int64_t i = 0; i < run.count; ++i) z_rows[i] = z.of(me) + i * depth;
-    for (int64_t k = 0; k < depth; k += kLongestSum) mix_terms(run, j, z_rows, k, least(depth, k + kLongestSum));
+    for (int64_t k = 0; k < depth; k += kLongestSum) mix_terms(run, image, j, z_rows, k, least(depth, k + kLongestSum));
   }
 
   // y[pixels of the run, lanes of a panel] = mixing . z over some terms + (bias or, where terms were added before, y)
-  CONTCONV_APART void mix_terms(const PixelRun& run, int64_t j, const float* const* z_rows, int64_t k0,
+  CONTCONV_APART void mix_terms(const PixelRun& run, int64_t image, int64_t j, const float* const* z_rows, int64_t k0,
                                 int64_t k1) const {
     const Panel panel = panels[j];
+    const int64_t first_pixel = image * g.out_pixels + run.first;
     const int64_t channel = panel.group * g.group_out + panel.first;
     for_each_tile(run.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
       dot_tile(acc, z_rows + first, 0, 1, k0, k1 - k0, mixing.data() + (j * depth + k0) * kWidth, 0);
       acc.for_each([&](int i, int v, Vec value) {
         const int64_t lanes = panel.lanes - v * kLanes;
-        float* to = y + (run.first + first + i) * g.p.out_channels + channel + v * kLanes;
+        float* to = y + (first_pixel + first + i) * g.p.out_channels + channel + v * kLanes;
         if (k0 > 0) {
           value += load_lanes(to, lanes);
         } else if (in.bias) {
