@@ -17,22 +17,26 @@ class FactoredGradients {
  public:
   FactoredGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
       : g(geometry), in(inputs), to(gradients), panels(g.group_in, g.p.groups),
-        mixing_size(g.p.rank * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
+        turned(lanes_are_functions(g)), strips(turned ? ceil_div(g.p.rank * g.group_in, kWidth) : g.p.rank),
+        mixing_size(strips * g.group_out * kWidth), basis_size(g.classes * g.taps * g.p.rank),
         chunks(g, most_chunks(), to.weights ? most(1, least(kMostChunks, kCopiesBytes / most(1, 4 * basis_size))) : 0),
         panels_at_once(in.net || chunks.count >= kFewestChunks ? panels.count() : 1),
         piece(pixels_in(kPieceBytes)), block(PixelBasis::most_pixels(g, in, pixels_in(kBlockBytes))),
-        functions(to.weights ? g.p.rank : g.p.rank - 1), side_by_side(functions / kLanes * kLanes),
+        functions(to.weights ? g.p.rank : g.p.rank - 1),
+        side_by_side(turned ? functions : functions / kLanes * kLanes), dz_pitch(turned ? g.group_in : kWidth),
+        windows(windows_in_tile()),
         mixing(panels.count() * mixing_size), mixing_parts(to.mixing ? panels.count() * chunks.count * mixing_size : 0),
         basis_copies(panels.count() / panels_at_once * chunks.copies),
         basis_parts(to.weights && basis_copies > 1 ? basis_copies * basis_size : 0), runs(g, block),
         basis(g, in, block, to.net != nullptr),
         net_parts(to.net ? chunks.count * basis.gradients_size() : 0),
-        floats(g.p.threads, ((piece + block) * g.p.rank + most(g.taps, kWidth)) * kWidth),
+        floats(g.p.threads, ((piece + block) * strips + most(g.taps, kWidth)) * kWidth),
         rows(g.p.threads, 3 * g.taps + block) {
     const int64_t matrix = g.p.out_channels * g.group_in;
     const Strides s{g.p.rank, matrix, g.group_out, g.group_in, 1};
+    if (turned) pack_strips();
 #pragma omp parallel for num_threads(g.team(panels.count() * mixing_size)) schedule(static)
-    for (int64_t j = 0; j < panels.count(); ++j)
+    for (int64_t j = 0; j < panels.count() * !turned; ++j)
       pack(mixing.data() + j * mixing_size, in.mixing + origin(panels[j]), s, panels[j].lanes, g.group_out * kWidth);
   }
 
@@ -66,7 +70,33 @@ class FactoredGradients {
   static constexpr int64_t kMostChunks = 16, kFewestChunks = 4, kPixelsPerChunk = 1024;
 
   // Whose dz, or z, takes no more than so many bytes in a panel.
-  int64_t pixels_in(int64_t bytes) const { return least(96, most(1, bytes / (4 * g.p.rank * kWidth) / kRows) * kRows); }
+  int64_t pixels_in(int64_t bytes) const { return least(96, most(1, bytes / (4 * strips * kWidth) / kRows) * kRows); }
+
+  // Element (r, co, ci) of mixing.
+  int64_t element(int64_t r, int64_t co, int64_t ci) const { return (r * g.group_out + co) * g.group_in + ci; }
+
+  // mixing[strips][co][kWidth]: functions and channels side by side, as in dz
+  void pack_strips() const {
+    for (int64_t i = 0; i < strips * kWidth; ++i)
+      for (int64_t co = 0; co < g.group_out; ++co) {
+        const int64_t r = i / g.group_in, ci = i % g.group_in;
+        mixing[(i / kWidth * g.group_out + co) * kWidth + i % kWidth] = r < g.p.rank ? in.mixing[element(r, co, ci)] : 0;
+      }
+  }
+
+  // The way back, of gradients whose channels and functions lie side by side as in z.
+  void unpack_strips(const float* sums) const {
+    for (int64_t i = 0; i < g.group_in * g.p.rank; ++i)
+      for (int64_t co = 0; co < g.group_out; ++co) {
+        const int64_t ci = i / g.p.rank, r = i % g.p.rank;
+        to.mixing[element(r, co, ci)] = sums[(i / kWidth * g.group_out + co) * kWidth + i % kWidth];
+      }
+  }
+
+  // Vectors of a strip that are used.
+  int64_t strip_vecs(const Panel& panel, int64_t strip) const {
+    return turned ? (g.p.rank * g.group_in - strip * kWidth > kLanes ? 2 : 1) : panel.vecs();
+  }
 
   int64_t origin(const Panel& panel) const { return panel.group * g.group_out * g.group_in + panel.first; }
 
@@ -119,20 +149,20 @@ class FactoredGradients {
     return mixing_parts.data() + (j * chunks.count + chunk) * mixing_size;
   }
 
-  float* dz_of(int thread) const { return floats.of(thread); }                              // [piece][rank][kWidth]
-  float* z_of(int thread) const { return floats.of(thread) + piece * g.p.rank * kWidth; }   // [rank][block][kWidth]
-  float* x_of(int thread) const { return z_of(thread) + block * g.p.rank * kWidth; }        // [T or kWidth][kWidth]
+  float* dz_of(int thread) const { return floats.of(thread); }                           // [piece][strips][kWidth]
+  float* z_of(int thread) const { return floats.of(thread) + piece * strips * kWidth; }  // [strips][block][kWidth]
+  float* x_of(int thread) const { return z_of(thread) + block * strips * kWidth; }       // [T or kWidth][kWidth]
 
   // dz[pixel][r][lane] = sum over co of grad_y[pixel, co] * mixing[r, co, lane], for `count` pixels
   CONTCONV_APART void make_dz(int64_t j, const float* const* grad_y, int64_t count) const {
     float* dz = dz_of(omp_get_thread_num());
     const float* packed = mixing.data() + j * mixing_size;
-    for (int64_t r = 0; r < g.p.rank; ++r, packed += g.group_out * kWidth) {
-      for_each_tile(count, panels[j].vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+    for (int64_t s = 0; s < strips; ++s, packed += g.group_out * kWidth) {
+      for_each_tile(count, strip_vecs(panels[j], s), [&](int64_t first, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
         dot_tile(acc, grad_y + first, 0, 1, 0, g.group_out, packed, 0);
         acc.for_each([&](int i, int v, Vec value) {
-          store(dz + ((first + i) * g.p.rank + r) * kWidth + v * kLanes, value);
+          store(dz + ((first + i) * strips + s) * kWidth + v * kLanes, value);
         });
       });
     }
@@ -148,13 +178,20 @@ class FactoredGradients {
     const int64_t image_step = image * g.in_pixels * g.p.in_channels;
     for (int64_t i = first; i < last; ++i) {
       taps_of_pixel(g, in.x + image_step, samples, run, i, taps);
-      const float* dz = dz_of(me) + (i - first) * g.p.rank * kWidth;
-      if (to.x) scatter(panel, run, i, taps.basis, dz, to.x + image_step + channel);
+      const float* dz = dz_of(me) + (i - first) * strips * kWidth;
+      if (to.x && windows > 0 && run.whole[i]) {
+        scatter_windows(run.source + i * g.taps, taps.basis, dz, to.x + image_step);
+      } else if (to.x) {
+        scatter(panel, run, i, taps.basis, dz, to.x + image_step + channel);
+      }
       if (sample_gradients)
         add_basis(panel, run, i, taps.x, dz, sample_gradients + run.sample[i] * g.taps * g.p.rank);
-      if (to.mixing) {
-        float* z = z_of(me) + i * kWidth;
-        basis_times_x(g.p.rank, run.taps[i], taps, channel, panel.lanes, z, block * kWidth, own + 2 * g.taps);
+      if (!to.mixing) continue;
+      if (turned) {
+        make_turned_z(g.p.rank, g.group_in, run.taps[i], taps, z_of(me) + i * strips * kWidth, own + 2 * g.taps);
+      } else {
+        sum_over_taps(run.taps[i], taps.basis, g.p.rank, taps.x, channel, panel.lanes, z_of(me) + i * kWidth,
+                      block * kWidth, own + 2 * g.taps);
       }
     }
   }
@@ -165,7 +202,7 @@ class FactoredGradients {
     const int64_t* source = run.source + pixel * g.taps;
     for_each_tile(run.taps[pixel], panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
       Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-      dot_tile(acc, basis + first, 0, 1, 0, g.p.rank, dz, 0);
+      dot_tile(acc, basis + first, 0, 1, 0, g.p.rank, dz, 0, dz_pitch);
       acc.for_each([&](int i, int v, Vec value) {
         float* target = grad_x + source[first + i] * g.p.in_channels + v * kLanes;
         const int64_t lanes = panel.lanes - v * kLanes;
@@ -174,31 +211,65 @@ class FactoredGradients {
     });
   }
 
+  // The same for a pixel whose taps along the last axis lie side by side: what goes to them is put together and added at
+  // once, as the next pixel's windows overlap, and a load waits for stores to parts of what it wants.
+  CONTCONV_APART void scatter_windows(const int64_t* source, const float* const* basis, const float* dz,
+                                      float* grad_x) const {
+    const int64_t joined = g.axis[2].taps, channels = g.group_in, rank = g.p.rank, all = g.taps;
+    for (int64_t t = 0; t < all; t += windows * joined) {
+      with_constant<kRows>(least(windows * joined, all - t), [&](auto tile_rows) {
+        constexpr int Rows = decltype(tile_rows)::value;
+        Tile<Rows, 1> acc;
+        dot_tile(acc, basis + t, 0, 1, 0, rank, dz, 0, channels);
+        Vec window{};
+        int64_t lanes = 0;
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
+          window = beside(window, lanes, acc.at[i][0]);
+          lanes += channels;
+          if (lanes < joined * channels) continue;
+          float* target = grad_x + source[t + i + 1 - joined] * channels;
+          store_lanes(target, load_lanes(target, lanes) + window, lanes);
+          lanes = 0;
+        }
+      });
+    }
+  }
+
+  // Windows in one register tile, if they have room in a vector, and in all tiles; or none.
+  int64_t windows_in_tile() const {
+    const int64_t joined = g.axis[2].taps, rows = g.taps / joined, at_once = most(1, least(rows, kRows / joined));
+    const bool sizes = is_size(at_once * joined) && (rows % at_once == 0 || is_size(rows % at_once * joined));
+    return turned && joined * g.group_in <= kLanes && at_once * joined <= kRows && sizes ? at_once : 0;
+  }
+
   // basis_gradient[tap p][r] += sum over channels of x[p, channel] * dz[r, channel]
   void add_basis(const Panel& panel, const PixelRun& run, int64_t pixel, const float* const* x, const float* dz,
                  float* basis_gradient) const {
     const int32_t* tap = run.tap + pixel * g.taps;
     for (int64_t r = 0; r < side_by_side; r += kWidth)
-      add_basis_lanes(panel, run.taps[pixel], tap, x, dz + r * kWidth, least(kWidth, side_by_side - r), basis_gradient + r);
+      add_basis_lanes(panel, run.taps[pixel], tap, x, dz + r * dz_pitch, least(kWidth, side_by_side - r),
+                      basis_gradient + r);
     if (side_by_side < functions)
       add_basis_sums(panel, run.taps[pixel], tap, x, dz + side_by_side * kWidth, functions - side_by_side,
                      basis_gradient + side_by_side);
   }
 
-  // For as many basis functions as fill whole vectors, which become the lanes: no sum has to go across a vector then.
+  // For as many basis functions as fill whole vectors, or all, which become the lanes: no sum has to go across a vector
+  // then.
   CONTCONV_APART void add_basis_lanes(const Panel& panel, int64_t taps, const int32_t* tap, const float* const* x,
                                       const float* dz, int64_t count, float* basis_gradient) const {
-    float* turned = x_of(omp_get_thread_num());   // [channel][function]
+    float* functions_of = x_of(omp_get_thread_num());   // [channel][kWidth]
     for (int64_t r = 0; r < count; r += 4)
       for (int64_t c = 0; c < panel.lanes; c += 4)
-        transpose_four(dz + r * kWidth + c, kWidth, turned + c * kWidth + r, kWidth);
+        transpose_four(dz + r * dz_pitch + c, dz_pitch, functions_of + c * kWidth + r, kWidth);
     const int64_t channel = panel.group * g.group_in + panel.first;
-    for_each_tile(taps, count / kLanes, [&](int64_t first, auto tile_rows, auto vecs) {
+    for_each_tile(taps, ceil_div(count, kLanes), [&](int64_t first, auto tile_rows, auto vecs) {
       Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-      dot_tile(acc, x + first, 0, 1, channel, panel.lanes, turned, 0);
+      dot_tile(acc, x + first, 0, 1, channel, panel.lanes, functions_of, 0);
       acc.for_each([&](int i, int v, Vec value) {
         float* target = basis_gradient + tap[first + i] * g.p.rank + v * kLanes;
-        store(target, load(target) + value);
+        store_lanes(target, load_lanes(target, count - v * kLanes) + value, count - v * kLanes);
       });
     });
   }
@@ -226,10 +297,11 @@ class FactoredGradients {
   CONTCONV_APART void add_mixing(const Panel& panel, const PixelRun& run, const float* const* grad_y,
                                  float* part) const {
     const float* z = z_of(omp_get_thread_num());
-    for (int64_t r = 0; r < g.p.rank; ++r, z += block * kWidth, part += g.group_out * kWidth) {
-      for_each_tile(g.group_out, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+    const int64_t step = turned ? kWidth : block * kWidth, pitch = turned ? strips * kWidth : kWidth;
+    for (int64_t s = 0; s < strips; ++s, z += step, part += g.group_out * kWidth) {
+      for_each_tile(g.group_out, strip_vecs(panel, s), [&](int64_t first, auto tile_rows, auto vecs) {
         Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-        outer_tile(acc, grad_y, first, run.count, z);
+        outer_tile(acc, grad_y, first, run.count, z, pitch);
         acc.for_each([&](int i, int v, Vec value) {
           float* target = part + (first + i) * kWidth + v * kLanes;
           store(target, load(target) + value);
@@ -254,6 +326,7 @@ class FactoredGradients {
       const float* parts = mixing_parts.data() + j * chunks.count * mixing_size;
       add_parts(sums.data() + j * mixing_size, parts, mixing_size, chunks.count, team);
     }
+    if (turned) return unpack_strips(sums.data());
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j)
       unpack(to.mixing + origin(panels[j]), sums.data() + j * mixing_size, s, panels[j].lanes, g.group_out * kWidth);
@@ -263,14 +336,18 @@ class FactoredGradients {
   const ContconvInputs& in;
   const ContconvGradients& to;
   const PanelSet panels;              // of input channels
+  const bool turned;                  // lanes are functions: in z and dz, functions and channels lie side by side,
+  const int64_t strips;               // so many strips of kWidth: [ci][rank] and [rank][ci]. Else one for each function
   const int64_t mixing_size, basis_size;
   const Chunks chunks;
   const int64_t panels_at_once;
   const int64_t piece, block;         // pixels whose dz, and whose z, are made before they are used
   const int64_t functions;            // whose gradients are wanted: a net's last one is a constant
-  const int64_t side_by_side;         // those of them that fill whole vectors
-  const Buffer<float> mixing;         // [panels][rank][co][kWidth]
-  const Buffer<float> mixing_parts;   // [panels][chunks][rank][co][kWidth]
+  const int64_t side_by_side;         // those of them that fill whole vectors (all, if `turned`)
+  const int64_t dz_pitch;             // floats of dz from one function to the next
+  const int64_t windows;              // of a pixel that grad_x is added to at a time, if any
+  const Buffer<float> mixing;         // [panels][strips][co][kWidth]
+  const Buffer<float> mixing_parts;   // [panels][chunks][strips][co][kWidth]
   const int64_t basis_copies;
   const Buffer<float> basis_parts;    // [basis_copies][classes][T][rank], if there are several
   const PixelRuns runs;

@@ -24,21 +24,34 @@ inline void taps_of_pixel(const Geometry& g, const float* x, const float* basis,
   }
 }
 
-// z[r * r_step + lane] = sum over taps of basis[tap, r] * x[tap, lane], for `lanes` channels that the pointers start at
-CONTCONV_APART void basis_times_x(int64_t rank, int64_t taps, const TapRows& from, int64_t offset, int64_t lanes,
-                                  float* z, int64_t r_step, const float** rows) {
-  for (int64_t p = 0; p < taps; ++p) rows[p] = from.x[p] + offset;
-  for_each_tile(rank, lanes > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
+// to[i * step + lane] = sum over taps of left[tap][i] * right[tap][offset + lane], for i < count and so many lanes
+CONTCONV_APART void sum_over_taps(int64_t taps, const float* const* left, int64_t count, const float* const* right,
+                                  int64_t offset, int64_t lanes, float* to, int64_t step, const float** rows) {
+  for (int64_t p = 0; p < taps; ++p) rows[p] = right[p] + offset;
+  for_each_tile(count, lanes > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
     Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
     if (lanes % kLanes == 0) {
-      outer_rows_tile<true>(acc, from.basis, first, taps, rows, lanes);
+      outer_rows_tile<true>(acc, left, first, taps, rows, lanes);
     } else {
-      outer_rows_tile<false>(acc, from.basis, first, taps, rows, lanes);
+      outer_rows_tile<false>(acc, left, first, taps, rows, lanes);
     }
     acc.for_each([&](int i, int v, Vec value) {
-      store_lanes(z + (first + i) * r_step + v * kLanes, value, lanes - v * kLanes);
+      store_lanes(to + (first + i) * step + v * kLanes, value, lanes - v * kLanes);
     });
   });
+}
+
+// Whether the lanes of z are basis functions, [ci][rank], as input channels are too few to fill a vector: [rank][ci].
+inline bool lanes_are_functions(const Geometry& g) {
+  const bool few = g.p.groups == 1 && g.group_in <= kLanes;
+  return few && g.group_in * ceil_div(g.p.rank, kLanes) < g.p.rank;
+}
+
+// z of one pixel, lanes being functions
+inline void make_turned_z(int64_t rank, int64_t channels, int64_t taps, const TapRows& from, float* z,
+                          const float** rows) {
+  for (int64_t r = 0; r < rank; r += kWidth)
+    sum_over_taps(taps, from.x, channels, from.basis, r, least(kWidth, rank - r), z + r, rank, rows);
 }
 
 class FactoredOutput {
@@ -46,14 +59,16 @@ class FactoredOutput {
   FactoredOutput(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
       : g(geometry), in(inputs), y(y_), panels(g.group_out, g.p.groups), depth(g.p.rank * g.group_in),
         block(PixelBasis::most_pixels(g, in, least(96, most(1, kBlockBytes / (4 * depth) / kRows) * kRows))),
-        mixing(panels.count() * depth * kWidth), runs(g, block), basis(g, in, block, false),
+        turned(lanes_are_functions(g)), mixing(panels.count() * depth * kWidth), runs(g, block), basis(g, in, block, false),
         z(g.p.threads, block * depth), rows(g.p.threads, 3 * g.taps + block) {
-    const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_in, 1, g.group_in};
+    const int64_t matrix = g.p.out_channels * g.group_in;
+    const Strides s = turned ? Strides{g.group_in, 1, g.p.rank, matrix, g.group_in}
+                             : Strides{g.p.rank, matrix, g.group_in, 1, g.group_in};
 #pragma omp parallel for num_threads(g.team(panels.count() * depth * kWidth)) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j) {
       const Panel panel = panels[j];
       const float* from = in.mixing + (panel.group * g.group_out + panel.first) * g.group_in;
-      pack(mixing.data() + j * depth * kWidth, from, s, panel.lanes, g.group_in * kWidth);
+      pack(mixing.data() + j * depth * kWidth, from, s, panel.lanes, s.inner * kWidth);
     }
   }
 
@@ -75,7 +90,7 @@ class FactoredOutput {
  private:
   static constexpr int64_t kBlockBytes = 128 << 10, kShares = 16;
 
-  // z[pixel][rank][ci of the group]
+  // z[pixel][rank][ci of the group], or turned
   void make_z(const PixelRun& run, int64_t image, const float* samples, int64_t group) const {
     const int me = omp_get_thread_num();
     const float* x = in.x + image * g.in_pixels * g.p.in_channels;
@@ -83,9 +98,14 @@ class FactoredOutput {
     const TapRows taps{own, own + g.taps};
     for (int64_t i = 0; i < run.count; ++i) {
       taps_of_pixel(g, x, samples, run, i, taps);
+      float* to = z.of(me) + i * depth;
+      if (turned) {
+        make_turned_z(g.p.rank, g.group_in, run.taps[i], taps, to, own + 2 * g.taps);
+        continue;
+      }
       for (int64_t first = 0; first < g.group_in; first += kWidth)
-        basis_times_x(g.p.rank, run.taps[i], taps, group * g.group_in + first, least(kWidth, g.group_in - first),
-                      z.of(me) + i * depth + first, g.group_in, own + 2 * g.taps);
+        sum_over_taps(run.taps[i], taps.basis, g.p.rank, taps.x, group * g.group_in + first,
+                      least(kWidth, g.group_in - first), to + first, g.group_in, own + 2 * g.taps);
     }
   }
 
@@ -123,6 +143,7 @@ class FactoredOutput {
   float* y;
   const PanelSet panels;
   const int64_t depth, block;        // rank * ci of a group; pixels of a block
+  const bool turned;                 // z lies as [ci][rank], and so does mixing
   const Buffer<float> mixing;        // [panels][rank][ci][kWidth]
   const PixelRuns runs;
   const PixelBasis basis;

@@ -19,6 +19,13 @@ struct Axis {
   const int32_t* sources(int64_t o) const { return table + o * (1 + taps) + 1; }
 };
 
+// Whether sources along an axis lie side by side.
+inline bool is_whole(const int32_t* columns, int64_t count) {
+  for (int64_t k = 0; k < count; ++k)
+    if (columns[0] < 0 || columns[k] != columns[0] + k) return false;
+  return true;
+}
+
 // The output pixels that share one filter: a product of one list of outputs per axis, in every image.
 struct PixelClass {
   int64_t index;               // into the leading axes of basis or filters, flattened

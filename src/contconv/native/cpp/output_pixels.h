@@ -12,6 +12,7 @@ struct PixelRun {
   int64_t* phase;             // [count][3]: those of its class
   int64_t* sample;            // [count]: which of the samples of the basis is its own: that of its class
   int64_t* taps;              // [count]: how many taps have a source
+  int64_t* whole;             // [count]: whether all have, and those along the last axis lie side by side
   int32_t* tap;               // [count][T]: which
   int64_t* source;            // [count][T]: input pixel of the image
 };
@@ -19,11 +20,12 @@ struct PixelRun {
 class PixelRuns {
  public:
   PixelRuns(const Geometry& geometry, int64_t most_pixels)
-      : g(geometry), size(most_pixels), wide(g.p.threads, size * (5 + g.taps)), narrow(g.p.threads, size * g.taps) {}
+      : g(geometry), size(most_pixels), wide(g.p.threads, size * (6 + g.taps)), narrow(g.p.threads, size * g.taps) {}
 
   PixelRun run(int thread, int64_t first, int64_t last) const {
     int64_t* own = wide.of(thread);
-    const PixelRun run{first, last - first, own, own + 3 * size, own + 4 * size, narrow.of(thread), own + 5 * size};
+    const PixelRun run{first,          last - first,      own, own + 3 * size, own + 4 * size, own + 5 * size,
+                       narrow.of(thread), own + 6 * size};
     const Axis &a1 = g.axis[1], &a2 = g.axis[2];
     int64_t o0 = first / (a1.out * a2.out), o1 = first / a2.out % a1.out, o2 = first % a2.out;
     for (int64_t i = 0; i < run.count; ++i) {
@@ -59,6 +61,7 @@ class PixelRuns {
     phase[0] = a0.phase(o0), phase[1] = a1.phase(o1), phase[2] = a2.phase(o2);
     run.sample[i] = g.class_of(o0, o1, o2);
     run.taps[i] = found;
+    run.whole[i] = found == g.taps && is_whole(s2, a2.taps);
   }
 
   const Geometry& g;

@@ -62,10 +62,11 @@ inline void for_each_piece(int64_t count, Body&& body) {
 constexpr int64_t kLongestSum = 1024;
 
 // to[i][v] += sum over r < runs, k < depth of
-//             rows[r * row_step + i][offset + k] * panel[r * panel_step + k * kWidth + v]
+//             rows[r * row_step + i][offset + k] * panel[r * panel_step + k * pitch + v]
 template <int Rows, int Vecs>
 CONTCONV_INLINE void dot_tile(Tile<Rows, Vecs>& to, const float* const* rows, int64_t row_step, int64_t runs,
-                              int64_t offset, int64_t depth, const float* panel, int64_t panel_step) {
+                              int64_t offset, int64_t depth, const float* panel, int64_t panel_step,
+                              int64_t pitch = kWidth) {
   Tile<Rows, Vecs> acc = to;  // a local copy cannot alias what the loop reads, so it stays in registers
   for (int64_t t = 0; t < runs; ++t, rows += row_step, panel += panel_step) {
     const float* row[Rows];
@@ -73,7 +74,7 @@ CONTCONV_INLINE void dot_tile(Tile<Rows, Vecs>& to, const float* const* rows, in
     for (int i = 0; i < Rows; ++i) row[i] = rows[i] + offset + depth;
     const float* b = panel;
 #pragma GCC unroll 1
-    for (int64_t k = -depth; k < 0; ++k, b += kWidth) {  // up to zero: one register less
+    for (int64_t k = -depth; k < 0; ++k, b += pitch) {  // up to zero: one register less
       Vec lanes[Vecs];
 #pragma GCC unroll 4
       for (int v = 0; v < Vecs; ++v) lanes[v] = load(b + v * kLanes);
@@ -114,13 +115,13 @@ CONTCONV_INLINE void dot_panels_tile(Tile<Rows, Vecs>& to, const float* const* r
   to = acc;
 }
 
-// to[i][v] += sum over p < count of columns[p][offset + i] * panel[p * kWidth + v]: both sides run along the reduction.
+// to[i][v] += sum over p < count of columns[p][offset + i] * panel[p * pitch + v]: both sides run along the reduction.
 template <int Rows, int Vecs>
 CONTCONV_INLINE void outer_tile(Tile<Rows, Vecs>& to, const float* const* columns, int64_t offset, int64_t count,
-                                const float* panel) {
+                                const float* panel, int64_t pitch = kWidth) {
   Tile<Rows, Vecs> acc = to;  // a local copy cannot alias what the loop reads, so it stays in registers
 #pragma GCC unroll 1
-  for (int64_t p = 0; p < count; ++p, panel += kWidth) {
+  for (int64_t p = 0; p < count; ++p, panel += pitch) {
     const float* column = columns[p] + offset;
     Vec lanes[Vecs];
 #pragma GCC unroll 4

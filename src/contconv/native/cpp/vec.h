@@ -51,6 +51,10 @@ inline Vec lanes_from(int64_t first, Vec a, Vec b) {
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   return _mm512_permutex2var_ps(a, _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(first))), b);
 }
+// The first lanes of `low`, so many, and behind them those of `high` from its first one on.
+inline Vec beside(Vec low, int64_t count, Vec high) {
+  return _mm512_mask_expand_ps(low, static_cast<__mmask16>(0xffffu << count), high);
+}
 #elif defined(__AVX2__) && defined(__FMA__)
 inline __m256i lane_mask(int64_t lanes) {
   const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -80,6 +84,15 @@ inline Vec load_partial(const float* from, int64_t lanes) {
 }
 inline void store_partial(float* to, Vec v, int64_t lanes) {
   __builtin_memcpy(to, &v, static_cast<size_t>(lanes) * sizeof(float));
+}
+#endif
+
+#if !defined(__AVX512F__)
+inline Vec beside(Vec low, int64_t count, Vec high) {
+  float lanes[2 * kLanes];
+  store(lanes, low);
+  store(lanes + count, high);
+  return load(lanes);
 }
 #endif
 

@@ -13,12 +13,6 @@ constexpr int32_t kPadding = -1;                               // nothing of it 
 inline int32_t broken(int64_t row) { return static_cast<int32_t>(-2 - row); }   // some is: the first pixel of its row
 inline int64_t row_of_broken(int32_t place) { return -2 - static_cast<int64_t>(place); }
 
-inline bool is_whole(const int32_t* columns, int64_t count) {
-  for (int64_t k = 0; k < count; ++k)
-    if (columns[0] < 0 || columns[k] != columns[0] + k) return false;
-  return true;
-}
-
 // Some pixels of a class, in order, and the places of their windows.
 struct Places {
   const int32_t* out;   // [pixels]: the output pixel
