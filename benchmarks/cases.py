@@ -86,5 +86,13 @@ SPLINE = [
     Case("W2", 50, (32, 32), 3, (64, 64), IRREGULAR, kernel="spline"),
 ]
 
-CASES = [*W1, *W2, *W2_ONE, *W3, *W4, *ODD, *NCHW, *SPLINE, *LAYERS]
+SMALL = [  # few images or few channels, and what is upscaled in training
+    Case("small", 8, (3, 16), 3, (128, 128), IRREGULAR),
+    Case("small", 4, (32, 32), 3, (64, 64), IRREGULAR),
+    Case("up", 1, (32, 32), 3, (256, 256), (1.37, 1.43)),
+    Case("up", 8, (3, 16), 3, (128, 128), (1.37, 1.43)),
+    Case("up", 16, (64, 3), 3, (48, 48), (1.7, 2.3)),
+]
+
+CASES = [*W1, *W2, *W2_ONE, *W3, *W4, *ODD, *SMALL, *NCHW, *SPLINE, *LAYERS]
 QUICK = [W1[1], W2[1], *W2_ONE, *W3, *W4]

@@ -68,6 +68,7 @@ def forward_flops(
         work.spread(in_channels) + work.mixed(work.outputs),
         work.spread(out_channels) + work.mixed(work.inputs),
         work.applied + work.formed,
+        work.spread(out_channels) + work.mixed(work.inputs),
     )
     return 2 * macs[algorithm]
 
@@ -82,6 +83,10 @@ def backward_flops(
         macs = need_x * (work.applied + work.formed)
         macs += (need_weights or need_mixing) * work.applied + (need_weights + need_mixing) * work.formed
         return 2 * macs
+    if algorithm == 4:
+        spread, mixed = work.spread(work.channels[1]), work.mixed(work.inputs)
+        down = (need_x or need_mixing) * spread + (need_x + need_mixing) * mixed
+        return 2 * (down + need_weights * (spread + mixed))
     spread, mixed = work.spread(work.channels[0]), work.mixed(work.outputs)
     macs = (need_x or need_weights) * mixed + (need_x + need_weights) * spread
     return 2 * (macs + need_mixing * (spread + mixed))

@@ -129,6 +129,11 @@ def isa() -> str:
     return _loaded().contconv_isa().decode()
 
 
+def lanes() -> int:
+    """Floats in a vector of the instruction set in use."""
+    return {"avx512": 16, "avx2": 8}.get(isa(), 4)
+
+
 def limit_isa(limit: str | None) -> str:
     """Limits the instruction set (None: the best there is) from now on, and returns the one in use then."""
     return _loaded().contconv_limit_isa(None if limit is None else limit.encode()).decode()

@@ -27,6 +27,7 @@ ALGORITHMS = {
     "factored-output": 1,  # basis . x at each output pixel, then mixing; never forms a filter
     "factored-input": 2,  # mixing . x at each input pixel, then basis; its backward is that of "factored-output"
     "made-filters": 3,  # form all filters first, and go on as with given ones: for few
+    "few-outputs": 4,  # as "factored-input", and its backward likewise: for few output channels, in one group
 }
 
 
@@ -175,6 +176,8 @@ def _why_not(
     if algorithm != 0 and (mixing is None or len(mixing[1]) == 4):
         names = ", ".join(name for name in ALGORITHMS if name != "filters")
         return f"{names} need a basis and one mixing for all taps"
+    if algorithm == ALGORITHMS["few-outputs"] and groups > 1:
+        return f"few-outputs wants one group, not {groups}"
     return None
 
 

@@ -1,7 +1,7 @@
 """Convolutions whose basis is a small net that the native kernel samples itself.
 
 Where hardly two output pixels share a phase, as in one image at an arbitrary scale, the basis is larger than the image,
-and its gradient as well: "factored-output" makes both for some pixels at a time, in cache, and stores neither. With
+and its gradient as well: algorithms `FOR_PIXELS` make both for some pixels at a time, in cache, and store neither. With
 filters, "made-filters" and "filters" take one call for what are several otherwise.
 """
 
@@ -23,7 +23,8 @@ from contconv.native.gradients import over_pixels
 from contconv.precision import full_precision
 from contconv.transforms import refuse_tangent
 
-ALGORITHMS = ("filters", "made-filters", "factored-output")
+FOR_PIXELS = ("factored-output", "few-outputs")
+ALGORITHMS = ("filters", "made-filters", *FOR_PIXELS)
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class _Call:
 
     @property
     def net_macs(self) -> int:
-        if self.sampling.algorithm != "factored-output":
+        if self.sampling.algorithm not in FOR_PIXELS:
             return nets.macs(math.prod(self.basis[:4]), self.parameters)
         outputs = math.prod(table.shape[0] for table in self.sampling.tables)  # of an image: the others have the same
         return nets.macs(outputs * self.basis[3], self.parameters)

@@ -1,5 +1,6 @@
 """The bridge to the native kernel: whether it serves a problem, and the problem in its terms."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -35,6 +36,10 @@ MANY_OUTPUTS = 1024
 # What a thread makes at a time of a basis that is not stored, of several pixels, and as much of its gradient and units
 # (cpp/pixel_basis.h).
 IN_PLACE_BYTES = 128 * 2**10
+
+# What a thread makes at a time of inputs that are mixed before anything else, for few output channels.
+MIXED_BYTES = 2 * 2**20
+FEWEST_ROWS = 4
 
 CPU = torch.device("cpu")
 
@@ -165,12 +170,24 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
     plan = plan_of(problem, algorithm)
     filters = problem.phases if plan.filters else torch.get_num_threads()
     basis = _basis_bytes(problem)
-    if plan.in_place and algorithm == "factored-output":
+    if plan.in_place and algorithm in sampled.FOR_PIXELS:
         at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
         basis = min(3 * basis, 3 * torch.get_num_threads() * at_once)
     if plan.rows is not None:
         basis = basis // problem.axes[plan.axis].out_size * plan.rows
+    if algorithm == "few-outputs":
+        basis += _mixed_bytes(problem) * torch.get_num_threads()
     return basis + 8 * filters * problem.taps * problem.weights
+
+
+def _mixed_bytes(problem: Problem) -> int:
+    """What a thread makes at a time of mixed inputs, and of their gradients (cpp/few_outputs.h): as many rows as have
+    room, but not too few."""
+    first, *others = problem.axes
+    row = math.prod(axis.in_size + axis.taps for axis in others)
+    row *= 8 * (problem.basis_functions * problem.out_channels + 32)  # whole vectors
+    fewest = math.ceil(FEWEST_ROWS / first.scale) + first.taps
+    return min(problem.batch * (first.in_size + first.taps) * row, max(MIXED_BYTES, fewest * row))
 
 
 def inputs_seen(problem: Problem, algorithm: str) -> int:
@@ -192,7 +209,7 @@ def _made_there(problem: Problem, algorithm: str) -> bool:
     """Whether a net is sampled by the algorithm itself: once for all filters or, factored, where few output pixels have
     samples in common, and those of several images are enough to be shared out among threads."""
     seen_once = SHARED * problem.outputs <= problem.phases and (problem.batch == 1 or problem.outputs >= MANY_OUTPUTS)
-    return not _weighted(problem) and (algorithm == "filters" or (algorithm == "factored-output" and seen_once))
+    return not _weighted(problem) and (algorithm == "filters" or (algorithm in sampled.FOR_PIXELS and seen_once))
 
 
 def _weighted(problem: Problem) -> bool:
@@ -205,12 +222,21 @@ def _basis_bytes(problem: Problem) -> int:
 
 
 def lane_waste(channels: int) -> float:
-    """What a vector of eight computes for each lane that is used, with so many channels along the lanes.
+    """What vectors compute for each lane that is used, with so many channels along the lanes.
 
-    >>> lane_waste(32), lane_waste(3)
-    (1.0, 2.6666666666666665)
+    >>> lane_waste(32), lane_waste(3) > 1
+    (1.0, True)
     """
-    return -(-channels // 8) * 8 / channels
+    lanes = native.library.lanes()
+    return -(-channels // lanes) * lanes / channels
+
+
+def few_output_lanes(functions: int, channels: int) -> int:
+    """Those of vectors in which functions and output channels lie side by side (`FewLanes` in cpp/few_outputs.h)."""
+    lanes = native.library.lanes()
+    vectors = -(-channels // lanes)
+    wide = functions // lanes + (functions % lanes * vectors > channels)
+    return lanes * (channels * wide + max(0, functions - wide * lanes) * vectors)
 
 
 def _few(problem: Problem) -> bool:

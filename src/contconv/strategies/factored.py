@@ -5,6 +5,7 @@ At the input:   u[r] = mixing_r . x, per input pixel    then  y = sum over taps 
                                                               R Cout (T + Cin in/out) multiply-adds
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from contconv.strategies.contraction import (
     contracted_macs,
 )
 from contconv.strategies.engine import (
+    few_output_lanes,
     inputs_seen,
     lane_waste,
     native_bytes,
@@ -30,6 +32,8 @@ from contconv.strategies.engine import (
 from contconv.strategies.problem import Cost, Problem
 
 BLOCK_BYTES = 64 * 2**20
+FEW_OUTPUTS = 8
+MOST_WASTE = 2.0  # of lanes, where either channels or basis functions may fill them
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,9 @@ class Factored:
     def cost(self, problem: Problem) -> Cost:
         if self._native(problem):
             algorithm = self._algorithm(problem)
-            again = inputs_seen(problem, algorithm) - problem.inputs if algorithm == "factored-input" else 0
-            macs = (macs_at_output if algorithm == "factored-output" else macs_at_input)(problem)
+            at_output = algorithm == "factored-output"
+            again = 0 if at_output else inputs_seen(problem, algorithm) - problem.inputs
+            macs = macs_at_output(problem) if at_output else macs_at_input(problem)
             macs += again * problem.batch * problem.basis_functions * problem.weights
             in_place = plan_of(problem, algorithm).in_place
             macs += problem.basis_macs * problem.outputs * problem.taps if in_place else problem.sampling_macs
@@ -75,10 +80,19 @@ class Factored:
             "basis": problem.phases * problem.taps * problem.basis_functions,
         }
         if self._native(problem):
-            counts["spread"] *= lane_waste(channels // problem.groups)
-            counts["mixed"] *= lane_waste(problem.out_channels // problem.groups)
+            if _has_few_outputs(problem):
+                lanes = problem.batch * few_output_lanes(problem.basis_functions, problem.out_channels)
+                counts["spread"] = lanes * problem.outputs * problem.taps
+                counts["mixed"] = lanes * problem.inputs * problem.in_channels
+            else:
+                turned = problem.groups == 1 and at_output  # lanes are functions then, where channels are few
+                counts["spread"] *= min(MOST_WASTE if turned else math.inf, lane_waste(channels // problem.groups))
+                counts["mixed"] *= lane_waste(problem.out_channels // problem.groups)
+            if problem.training and problem.net:  # the gradient of the basis, which others have none of
+                counts["learned"] = counts["spread"]
             if plan_of(problem, self._algorithm(problem)).in_place:
-                counts["basis in place"] = counts.pop("basis")
+                del counts["basis"]
+                counts["basis in place"] = problem.outputs * problem.taps * problem.basis_functions
             if not problem.training:
                 counts["sampled"] = sampled_anew(problem, self._algorithm(problem))
         else:
@@ -101,11 +115,18 @@ class Factored:
         """The native kernel takes as long as its multiply-adds, PyTorch as long as what it moves. In training a basis
         that is stored nowhere is worth more: most multiply-adds are those of the way back, the same at either end."""
         if self._native(problem):
+            if _has_few_outputs(problem):
+                return "few-outputs"
             unstored = plan_of(problem, "factored-output").in_place
             at_output = unstored or macs_at_output(problem) <= macs_at_input(problem)
         else:
             at_output = begins_at_output(problem)
         return "factored-output" if at_output else "factored-input"
+
+
+def _has_few_outputs(problem: Problem) -> bool:
+    """Whether basis functions should be the native kernel's lanes, at the input, because output channels fill few."""
+    return problem.groups == 1 and problem.out_channels <= min(FEW_OUTPUTS, problem.in_channels)
 
 
 def macs_at_output(problem: Problem) -> int:

@@ -84,6 +84,8 @@ class Phases:
             if problem.training:
                 numbers = problem.phases * problem.taps * problem.basis_functions
                 counts["basis in place" if plan.in_place else "basis"] = numbers
+                if problem.net:  # the gradient of the basis, which others have none of
+                    counts["learned"] = counts["generated"]
             else:
                 counts["sampled"] = sampled_anew(problem, "filters")
         elif waste(problem) <= MOST_WASTE:

@@ -26,12 +26,17 @@ class Chunks {
   // Calls body(first, last) for output pixels first .. last - 1 of an image, `length` or fewer, all that are in a chunk.
   template <class Body>
   void for_each_run(int64_t chunk, int64_t length, Body&& body) const {
-    const int64_t rows = g.axis[g.band_axis].out, row = g.out_pixels / most(1, rows);
-    const auto cut = [&](int64_t low, int64_t high) {
+    const int64_t row = g.out_pixels / most(1, g.axis[g.band_axis].out);
+    for_each_range(chunk, [&](int64_t low, int64_t high) {
       for (int64_t i = low * row; i < high * row; i += length) body(i, least(high * row, i + length));
-    };
-    if (bands.count > 1) return bands.for_each_range(chunk, cut);
-    cut(0, rows);
+    });
+  }
+
+  // Calls body(low, high) for outputs low .. high - 1 along the banded axis, all that are in a chunk.
+  template <class Body>
+  void for_each_range(int64_t chunk, Body&& body) const {
+    if (bands.count > 1) return bands.for_each_range(chunk, body);
+    body(0, g.axis[g.band_axis].out);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "factored_gradients.h"
 #include "factored_input.h"
 #include "factored_output.h"
+#include "few_outputs.h"
 #include "few_gradients.h"
 #include "grad_input.h"
 #include "grad_weights.h"
@@ -30,6 +31,8 @@ int forward(const ContconvProblem& p, const ContconvInputs& in, float* y, int al
   const Geometry g(p);
   if (algorithm == CONTCONV_FACTORED_OUTPUT) {
     FactoredOutput(g, in, y).run();
+  } else if (algorithm == CONTCONV_FEW_OUTPUTS) {
+    if (g.out_pixels > 0) FewOutputsForward(g, in, y).run();
   } else if (algorithm == CONTCONV_FACTORED_INPUT) {
     FactoredInput(g, in, y).run();
   } else if (Depthwise::serves(g)) {
@@ -90,7 +93,9 @@ int backward(const ContconvProblem& p, const ContconvInputs& in, const ContconvG
   const Geometry g(p);
   const bool filters = algorithm == CONTCONV_FILTERS && !Depthwise::serves(g);
   const bool passes_over_grad_y = filters && (to.weights || to.mixing);   // and sums up the gradient of the bias
-  if (algorithm != CONTCONV_FILTERS) {
+  if (algorithm == CONTCONV_FEW_OUTPUTS && g.out_pixels > 0) {
+    FewOutputsGradients(g, in, to).run();
+  } else if (algorithm != CONTCONV_FILTERS) {
     FactoredGradients(g, in, to).run();
   } else if (Depthwise::serves(g)) {
     if (to.x) Depthwise(g, in).grad_input(to.x);

@@ -54,6 +54,7 @@ struct Patch {
   int64_t step[3], image;       // floats from a slot to the next, from an image to the next
 
   int64_t size() const { return (cell.image1 - cell.image0) * image; }
+  int64_t slots() const { return count[0] * count[1] * count[2]; }   // of an image
 };
 
 // Pixels of one class, in all images of a cell.
@@ -110,6 +111,33 @@ class Patches {
       const int64_t tap = r * g.joined, k2 = tap % g.p.taps[2], k1 = tap / g.p.taps[2] % g.p.taps[1];
       to[r] = tap / g.p.taps[2] / g.p.taps[1] * patch.step[0] + k1 * patch.step[1] + k2 * patch.step[2];
     }
+  }
+
+  // The slot of the first tap of an output pixel.
+  int64_t first_slot(const Patch& patch, int64_t pixel) const {
+    const int64_t o1 = pixel / g.axis[2].out % g.axis[1].out, o0 = pixel / g.axis[2].out / g.axis[1].out;
+    const int64_t s0 = slots[0].start[o0] - patch.first[0], s1 = slots[1].start[o1] - patch.first[1];
+    return (s0 * patch.count[1] + s1) * patch.count[2] + slots[2].start[pixel % g.axis[2].out] - patch.first[2];
+  }
+
+  // to[taps]: how many slots the taps of a pixel are from its first one
+  void tap_slots(const Patch& patch, int64_t* to) const {
+    for (int64_t t = 0; t < g.taps; ++t) {
+      const int64_t k2 = t % g.p.taps[2], k1 = t / g.p.taps[2] % g.p.taps[1], k0 = t / g.p.taps[2] / g.p.taps[1];
+      to[t] = (k0 * patch.count[1] + k1) * patch.count[2] + k2;
+    }
+  }
+
+  // Calls body(slot, input pixel of an image, or -1) for each slot, in order.
+  template <class Body>
+  void for_each_slot(const Patch& patch, Body&& body) const {
+    int64_t slot = 0;
+    for (int64_t s0 = patch.first[0]; s0 < patch.first[0] + patch.count[0]; ++s0)
+      for (int64_t s1 = patch.first[1]; s1 < patch.first[1] + patch.count[1]; ++s1)
+        for (int64_t s2 = patch.first[2]; s2 < patch.first[2] + patch.count[2]; ++s2, ++slot) {
+          const int64_t i0 = slots[0].source[s0], i1 = slots[1].source[s1], i2 = slots[2].source[s2];
+          body(slot, i0 < 0 || i1 < 0 || i2 < 0 ? -1 : (i0 * g.p.in[1] + i1) * g.p.in[2] + i2);
+        }
   }
 
   // Fills `to` with the rows of a class; its pixels come in order, image by image.

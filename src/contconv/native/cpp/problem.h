@@ -27,6 +27,7 @@ enum ContconvAlgorithm {
   CONTCONV_FACTORED_OUTPUT = 1,  // z = basis . x at each output pixel, then y = mixing . z
   CONTCONV_FACTORED_INPUT = 2,   // u = mixing . x at each input pixel, then y = basis . u
   CONTCONV_MADE_FILTERS = 3,     // form all filters, then go on as with given ones
+  CONTCONV_FEW_OUTPUTS = 4,      // factored at the input both ways, with basis functions for lanes; one group
 };
 
 // A net of linear layers, each followed by a leaky one: x where it is positive, slope * x elsewhere (slope > 0).
@@ -44,9 +45,9 @@ struct ContconvNetGradients {
 
 // Inputs of a call. `weights` is the basis, or the filters where rank is 0; `mixing` and `bias` may be null.
 //
-// Except where it is factored at the input, the basis may be a net instead, whose last units and a 1 are the `rank`
-// functions: `weights` is null then. Factored, it is made where it is used, at the displacements of each output pixel's
-// taps, and never stored. The net looks at the last axes, as many as its points have.
+// Except with CONTCONV_FACTORED_INPUT, the basis may be a net instead, whose last units and a 1 are the `rank` functions:
+// `weights` is null then. Factored, it is made where it is used, at the displacements of each output pixel's taps, and
+// never stored. The net looks at the last axes, as many as its points have.
 struct ContconvInputs {
   const float *x, *grad_y, *weights, *mixing, *bias;
   const ContconvNet* net = nullptr;

@@ -1,0 +1,465 @@
+// Algorithm "few outputs": u = mixing . x at each input pixel, then y = basis . u, as factored at the input, but with basis
+// functions for lanes, which a few output channels would not fill; and the way back. With du the gradient of u:
+//   du          scatters basis . grad_y
+//   grad_basis  is u . grad_y, u being made again
+//   grad_x      is mixing . du
+//   grad_mixing is du . x
+// What is known of output pixels, and a basis that is made for them, serve all images of a cell.
+#pragma once
+#include "chunks.h"
+#include "panels.h"
+#include "patches.h"
+#include "pixel_basis.h"
+
+namespace contconv {
+namespace {
+
+// How the functions and output channels of a pixel of u lie side by side: for each channel vectors of functions ("wide"
+// ones), and then for each function that is left vectors of channels.
+class FewLanes {
+ public:
+  FewLanes(int64_t rank_, int64_t channels_)
+      : rank(rank_), channels(channels_), wide(rank / kLanes + (rank % kLanes * ceil_div(channels, kLanes) > channels)),
+        left(most(0, rank - wide * kLanes)), left_vecs(ceil_div(channels, kLanes)),
+        strips(ceil_div(channels * wide + left * left_vecs, kVecs)), pitch(strips * kWidth) {}
+
+  // Where the functions of a channel begin, and the channels of one of the functions that are left.
+  int64_t channel_start(int64_t channel) const { return channel * wide * kLanes; }
+  int64_t left_start(int64_t function) const { return (channels * wide + function * left_vecs) * kLanes; }
+
+  // Calls body(lane, function, channel) for each lane that is used.
+  template <class Body>
+  void for_each(Body&& body) const {
+    for (int64_t co = 0; co < channels; ++co)
+      for (int64_t r = 0; r < rank; ++r)
+        body(r < rank - left ? channel_start(co) + r : left_start(r - (rank - left)) + co, r, co);
+  }
+
+  const int64_t rank, channels;
+  const int64_t wide;               // vectors of functions of a channel, the last of which may have empty lanes
+  const int64_t left, left_vecs;    // functions that are left, and the vectors of each
+  const int64_t strips, pitch;      // kWidth lanes each; floats of a pixel of u
+};
+
+class FewOutputs {
+ public:
+  // back: gradients are wanted, of a net as well if `net_back`.
+  FewOutputs(const Geometry& geometry, const ContconvInputs& inputs, bool back, bool net_back)
+      : g(geometry), in(inputs), lanes(g.p.rank, g.p.out_channels), rows(rows_at_once()), images(images_at_once()),
+        patches(g, Cells(g, 1)), most_slots(most_slots_of(rows)),
+        block(PixelBasis::most_pixels(g, in, kMostPixels)), mixing(lanes.strips * g.p.in_channels * kWidth),
+        runs(g, block), basis(g, in, block, net_back),
+        floats(g.p.threads, (back ? 2 : 1) * images * most_slots * lanes.pitch),
+        x_rows(g.p.threads, most_slots), u_rows(g.p.threads, most_slots), sources(g.p.threads, most_slots),
+        places(g.p.threads, block + g.taps) {
+    fill_zero(mixing.data(), lanes.strips * g.p.in_channels * kWidth);
+    lanes.for_each([&](int64_t lane, int64_t r, int64_t co) {
+      const float* from = in.mixing + (r * g.p.out_channels + co) * g.p.in_channels;
+      for (int64_t ci = 0; ci < g.p.in_channels; ++ci)
+        mixing[(lane / kWidth * g.p.in_channels + ci) * kWidth + lane % kWidth] = from[ci];
+    });
+  }
+
+  // The valid input pixels under a cell, in one image: their slots in the patch, their places in the image.
+  struct Slots {
+    const float** x;    // [count]: the channels in x
+    float** u;          // [count]: the pixel in the patch
+    int64_t* source;    // [count]: the pixel of the image
+    int64_t count;
+  };
+  // A block of output pixels, and where in the patch of an image their first taps are.
+  struct Pixels {
+    const PixelRun& run;
+    const float* samples;
+    const int64_t* start;   // [count], in floats
+    const int64_t* tap;     // [taps]: from there
+  };
+
+  float* u_of(int thread, int64_t image) const { return floats.of(thread) + image * most_slots * lanes.pitch; }
+  float* du_of(int thread, int64_t image) const { return u_of(thread, images + image); }
+
+  Slots slots_of(const Patch& patch, int64_t image, float* u) const {
+    const int me = omp_get_thread_num();
+    Slots slots{x_rows.of(me), u_rows.of(me), sources.of(me), 0};
+    const float* x = in.x + image * g.in_pixels * g.p.in_channels;
+    patches.for_each_slot(patch, [&](int64_t slot, int64_t pixel) {
+      if (pixel < 0) return;
+      slots.x[slots.count] = x + pixel * g.p.in_channels;
+      slots.u[slots.count] = u + slot * lanes.pitch;
+      slots.source[slots.count++] = pixel;
+    });
+    return slots;
+  }
+
+  // u[slot][lanes] = sum over ci of x * mixing, zero where it is padding
+  void make_u(const Patch& patch, int64_t image, float* u) const {
+    const Slots slots = slots_of(patch, image, u);
+    if (slots.count < patch.slots()) fill_zero(u, patch.slots() * lanes.pitch);
+    for (int64_t s = 0; s < lanes.strips; ++s) make_strip(slots, s);
+  }
+
+  // Calls body(pixels) for all output pixels of a cell, a block at a time.
+  template <class Body>
+  void for_each_block(const Patch& patch, Body&& body) const {
+    const int me = omp_get_thread_num();
+    const int64_t row = g.out_pixels / g.axis[g.band_axis].out;
+    int64_t *start = places.of(me), *tap = start + block;
+    patches.tap_slots(patch, tap);
+    for (int64_t t = 0; t < g.taps; ++t) tap[t] *= lanes.pitch;
+    for (int64_t i = patch.cell.low * row; i < patch.cell.high * row; i += block) {
+      const PixelRun run = runs.run(me, i, least(patch.cell.high * row, i + block));
+      for (int64_t k = 0; k < run.count; ++k) start[k] = patches.first_slot(patch, i + k) * lanes.pitch;
+      body(Pixels{run, basis.of(run), start, tap});
+    }
+  }
+
+  // Calls body(patch) for the cells of some images and outputs along the banded axis.
+  template <class Body>
+  void for_each_cell(int64_t image0, int64_t image1, int64_t low, int64_t high, Body&& body) const {
+    for (int64_t o = low; o < high; o += rows)
+      for (int64_t n = image0; n < image1; n += images)
+        body(patches.of(Cell{n, least(image1, n + images), o, least(high, o + rows)}));
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  const FewLanes lanes;
+  const int64_t rows, images;      // of a cell: outputs along the banded axis, images
+  const Patches patches;
+  const int64_t most_slots, block;
+  const Buffer<float> mixing;      // [strips][ci][kWidth]
+
+ private:
+  static constexpr int64_t kBytes = 512 << 10, kMostPixels = 96, kFewestRows = 4, kShares = 8;
+
+  // Bytes of u under a row of outputs, or more.
+  int64_t row_bytes() const {
+    int64_t slots = 1;
+    for (int a = g.band_axis + 1; a < 3; ++a) slots *= least(g.axis[a].in + 2 * g.axis[a].taps, g.axis[a].out * g.axis[a].taps);
+    return most(1, 4 * slots * lanes.pitch);
+  }
+  // Rows of the input that are made twice, at the borders of cells, should be few beside the others.
+  int64_t rows_at_once() const {
+    const Axis& axis = g.axis[g.band_axis];
+    const int64_t inputs = most(2 * axis.taps, kBytes / row_bytes());
+    const int64_t outputs = most(kFewestRows, inputs * axis.out / most(1, axis.in));
+    return most(1, least(outputs, most(kFewestRows, axis.out / kShares)));
+  }
+  int64_t images_at_once() const {
+    const Axis& axis = g.axis[g.band_axis];
+    const int64_t inputs = rows * axis.in / most(1, axis.out) + axis.taps;
+    return most(1, least(g.p.batch, 2 * kBytes / (inputs * row_bytes())));
+  }
+  // Of a patch in one image, for cells that begin anywhere.
+  int64_t most_slots_of(int64_t cell_rows) const {
+    int64_t slots = 0;
+    for (int64_t o = 0; o < g.axis[g.band_axis].out; ++o)
+      slots = most(slots, patches.of(Cell{0, 1, o, least(g.axis[g.band_axis].out, o + cell_rows)}).slots());
+    return slots;
+  }
+
+  CONTCONV_APART void make_strip(const Slots& slots, int64_t strip) const {
+    const int64_t depth = g.p.in_channels, first = strip * kWidth;
+    const float* packed = mixing.data() + strip * depth * kWidth;
+    const float* const* x = slots.x;
+    float* const* u = slots.u;
+    for_each_tile(slots.count, kVecs, [&](int64_t row, auto tile_rows, auto vecs) {
+      constexpr int Rows = decltype(tile_rows)::value;
+      Tile<Rows, decltype(vecs)::value> acc;
+      dot_tile(acc, x + row, 0, 1, 0, depth, packed, 0);
+      float* to[Rows];
+      for (int i = 0; i < Rows; ++i) to[i] = u[row + i] + first;
+      acc.for_each([&](int i, int v, Vec value) { store(to[i] + v * kLanes, value); });
+    });
+  }
+
+  const PixelRuns runs;
+
+ public:
+  const PixelBasis basis;
+
+ private:
+  const PerThread<float> floats;           // u, and du, of the images of a cell
+  const PerThread<const float*> x_rows;
+  const PerThread<float*> u_rows;
+  const PerThread<int64_t> sources, places;
+};
+
+class FewOutputsForward {
+ public:
+  FewOutputsForward(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
+      : g(geometry), pass(g, inputs, false, false), bias(inputs.bias), y(y_) {}
+
+  void run() const {
+    const int64_t length = g.axis[g.band_axis].out, bands = ceil_div(length, pass.rows);
+    const int64_t groups = ceil_div(g.p.batch, pass.images);
+#pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < groups * bands; ++i) {
+      const int64_t n = i / bands * pass.images, o = i % bands * pass.rows;
+      pass.for_each_cell(n, least(g.p.batch, n + pass.images), o, least(length, o + pass.rows),
+                         [&](const Patch& patch) { write(patch); });
+    }
+  }
+
+ private:
+  void write(const Patch& patch) const {
+    const int me = omp_get_thread_num();
+    for (int64_t n = patch.cell.image0; n < patch.cell.image1; ++n)
+      pass.make_u(patch, n, pass.u_of(me, n - patch.cell.image0));
+    pass.for_each_block(patch, [&](const FewOutputs::Pixels& pixels) {
+      for (int64_t n = patch.cell.image0; n < patch.cell.image1; ++n)
+        for (int64_t co = 0; co < g.p.out_channels; co += 4)
+          with_constant<4>(least(4, g.p.out_channels - co), [&](auto channels) {
+            write_pixels<decltype(channels)::value>(pixels, pass.u_of(me, n - patch.cell.image0), co,
+                                                    y + (n * g.out_pixels + pixels.run.first) * g.p.out_channels);
+          });
+    });
+  }
+
+  // Some channels of y = bias + sum over taps and functions of basis * u
+  template <int Channels>
+  CONTCONV_APART void write_pixels(const FewOutputs::Pixels& pixels, const float* u, int64_t co, float* to) const {
+    const FewLanes& lanes = pass.lanes;
+    const int64_t taps = g.taps, rank = lanes.rank, left = lanes.left, *tap = pixels.tap;
+    const int64_t step = lanes.channel_start(1), first = lanes.channel_start(co), whole = rank - left;
+    const int64_t left_vec = lanes.left_start(0) + co, left_step = lanes.left_vecs * kLanes;
+    float added[4] = {};
+    for (int i = 0; i < Channels && bias; ++i) added[i] = bias[co + i];
+    for (int64_t k = 0; k < pixels.run.count; ++k) {
+      const float *values = pixels.samples + pixels.run.sample[k] * taps * rank, *window = u + pixels.start[k];
+      Vec sum[4] = {};
+      Vec4 rest;
+      __builtin_memcpy(&rest, added, sizeof rest);
+      for (int64_t t = 0; t < taps; ++t, values += rank) {
+        const float* under = window + tap[t];
+        for (int64_t r = 0; r < whole; r += kLanes) {
+          const Vec function = load_lanes(values + r, whole - r);
+#pragma GCC unroll 4
+          for (int i = 0; i < Channels; ++i) sum[i] += function * load_lanes(under + first + i * step + r, whole - r);
+        }
+        for (int64_t r = 0; r < left; ++r) {
+          Vec4 channels;
+          __builtin_memcpy(&channels, under + left_vec + r * left_step, sizeof channels);
+          rest += values[whole + r] * channels;
+        }
+      }
+      rest += sums(sum[0], sum[1], sum[2], sum[3]);
+      __builtin_memcpy(to + k * lanes.channels + co, &rest, Channels * sizeof(float));
+    }
+  }
+
+  const Geometry& g;
+  const FewOutputs pass;
+  const float* bias;
+  float* y;
+};
+
+// Partial sums are kept for each chunk of the output, and added up in order.
+class FewOutputsGradients {
+ public:
+  FewOutputsGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
+      : g(geometry), in(inputs), to(gradients), pass(g, inputs, true, to.net != nullptr), lanes(pass.lanes),
+        panels(g.p.in_channels, 1), mixing_size(lanes.strips * g.p.in_channels * kWidth),
+        basis_size(g.classes * g.taps * g.p.rank), chunks(g, kMostChunks, most_copies()),
+        functions(to.weights ? g.p.rank : g.p.rank - 1), mixing(panels.count() * lanes.pitch * kWidth),
+        mixing_parts(to.mixing ? chunks.count * mixing_size : 0),
+        basis_parts(to.weights && chunks.copies > 1 ? chunks.copies * basis_size : 0),
+        net_parts(to.net ? chunks.count * pass.basis.gradients_size() : 0) {
+    fill_zero(mixing.data(), panels.count() * lanes.pitch * kWidth);
+    lanes.for_each([&](int64_t lane, int64_t r, int64_t co) {
+      for (int64_t ci = 0; ci < g.p.in_channels; ++ci)
+        mixing[(ci / kWidth * lanes.pitch + lane) * kWidth + ci % kWidth] = in.mixing[element(r, co, ci)];
+    });
+  }
+
+  void run() const {
+    const int64_t pixels = g.p.batch * g.in_pixels, channels = g.p.in_channels, sums = chunks.copies * basis_size;
+#pragma omp parallel num_threads(g.team(g.work))
+    {
+      if (to.x) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < ceil_div(pixels, 64); ++i)
+          fill_zero(to.x + i * 64 * channels, least(64, pixels - i * 64) * channels);
+      }
+      if (to.weights) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < ceil_div(sums, 4096); ++i)
+          fill_zero(basis_part(0) + i * 4096, least(4096, sums - i * 4096));
+      }
+      for (int64_t turn = 0; turn < chunks.turns(); ++turn) {
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < chunks.count_in(turn); ++i) run_chunk(i * chunks.turns() + turn);
+      }
+    }
+    add_up();
+  }
+
+ private:
+  static constexpr int64_t kMostChunks = 16, kCopiesBytes = 16 << 20;
+
+  // Element (r, co, ci) of mixing.
+  int64_t element(int64_t r, int64_t co, int64_t ci) const {
+    return (r * g.p.out_channels + co) * g.p.in_channels + ci;
+  }
+
+  int64_t most_copies() const {
+    return to.weights ? most(1, least(kMostChunks, kCopiesBytes / most(1, 4 * basis_size))) : 0;
+  }
+  float* basis_part(int64_t chunk) const {
+    return chunks.copies > 1 ? basis_parts.data() + chunk * basis_size : to.weights;
+  }
+
+  void run_chunk(int64_t chunk) const {
+    if (to.mixing) fill_zero(mixing_parts.data() + chunk * mixing_size, mixing_size);
+    if (to.net) fill_zero(net_part(chunk), pass.basis.gradients_size());
+    chunks.for_each_range(chunk, [&](int64_t low, int64_t high) {
+      pass.for_each_cell(chunks.image0(chunk), chunks.image1(chunk), low, high,
+                         [&](const Patch& patch) { run_cell(chunk, patch); });
+    });
+  }
+
+  float* net_part(int64_t chunk) const { return net_parts.data() + chunk * pass.basis.gradients_size(); }
+
+  void run_cell(int64_t chunk, const Patch& patch) const {
+    const int me = omp_get_thread_num();
+    const bool basis_wanted = to.weights || to.net, down = to.x || to.mixing;
+    const int64_t image0 = patch.cell.image0, count = patch.cell.image1 - image0;
+    for (int64_t n = 0; n < count; ++n) {
+      if (basis_wanted) pass.make_u(patch, image0 + n, pass.u_of(me, n));
+      if (down) fill_zero(pass.du_of(me, n), patch.slots() * lanes.pitch);
+    }
+    pass.for_each_block(patch, [&](const FewOutputs::Pixels& pixels) {
+      float* gradients = to.weights ? basis_part(chunk) : to.net ? pass.basis.fresh_gradients(pixels.run) : nullptr;
+      for (int64_t n = 0; n < count; ++n) {
+        const float* grad_y = in.grad_y + ((image0 + n) * g.out_pixels + pixels.run.first) * g.p.out_channels;
+        if (down) scatter(pixels, grad_y, pass.du_of(me, n));
+        if (basis_wanted) add_basis(pixels, grad_y, pass.u_of(me, n), gradients);
+      }
+      if (to.net) pass.basis.add_gradients(pixels.run, net_part(chunk));
+    });
+    for (int64_t n = 0; n < count && down; ++n) {
+      const FewOutputs::Slots slots = pass.slots_of(patch, image0 + n, pass.du_of(me, n));
+      if (to.x) add_x(slots, to.x + (image0 + n) * g.in_pixels * g.p.in_channels);
+      if (to.mixing) add_mixing(slots, mixing_parts.data() + chunk * mixing_size);
+    }
+  }
+
+  // du += basis * grad_y at the taps of some pixels
+  CONTCONV_APART void scatter(const FewOutputs::Pixels& pixels, const float* grad_y, float* du) const {
+    const int64_t taps = g.taps, rank = lanes.rank, channels = lanes.channels, left = lanes.left, whole = rank - left;
+    const int64_t step = lanes.channel_start(1), left_first = lanes.left_start(0), *tap = pixels.tap;
+    const int64_t left_step = lanes.left_vecs * kLanes;
+    for (int64_t k = 0; k < pixels.run.count; ++k, grad_y += channels) {
+      const float* values = pixels.samples + pixels.run.sample[k] * taps * rank;
+      float* window = du + pixels.start[k];
+      for (int64_t t = 0; t < taps; ++t, values += rank) {
+        float* under = window + tap[t];
+        for (int64_t r = 0; r < whole; r += kLanes) {
+          const Vec function = load_lanes(values + r, whole - r);
+          for (int64_t co = 0; co < channels; ++co) {
+            float* target = under + co * step + r;
+            store_lanes(target, load_lanes(target, whole - r) + function * broadcast(grad_y[co]), whole - r);
+          }
+        }
+        for (int64_t r = 0; r < left; ++r)
+          for (int64_t co = 0; co < channels; ++co) under[left_first + r * left_step + co] += values[whole + r] * grad_y[co];
+      }
+    }
+  }
+
+  // gradients[sample][tap][r] += sum over channels of u * grad_y
+  CONTCONV_APART void add_basis(const FewOutputs::Pixels& pixels, const float* grad_y, const float* u,
+                                float* gradients) const {
+    const int64_t taps = g.taps, rank = lanes.rank, channels = lanes.channels, whole = rank - lanes.left;
+    const int64_t step = lanes.channel_start(1), left_first = lanes.left_start(0), *tap = pixels.tap;
+    const int64_t left = functions - whole, left_step = lanes.left_vecs * kLanes;
+    for (int64_t k = 0; k < pixels.run.count; ++k, grad_y += channels) {
+      float* gradient = gradients + pixels.run.sample[k] * taps * rank;
+      const float* window = u + pixels.start[k];
+      for (int64_t t = 0; t < taps; ++t, gradient += rank) {
+        const float* under = window + tap[t];
+        for (int64_t r = 0; r < whole; r += kLanes) {
+          Vec sum = load_lanes(gradient + r, whole - r);
+          for (int64_t co = 0; co < channels; ++co)
+            sum += load_lanes(under + co * step + r, whole - r) * broadcast(grad_y[co]);
+          store_lanes(gradient + r, sum, whole - r);
+        }
+        for (int64_t r = 0; r < left; ++r)
+          for (int64_t co = 0; co < channels; ++co)
+            gradient[whole + r] += under[left_first + r * left_step + co] * grad_y[co];
+      }
+    }
+  }
+
+  // grad_x[pixel of a slot] += sum over lanes of du[slot] * mixing, in order: a pixel may have several slots
+  CONTCONV_APART void add_x(const FewOutputs::Slots& slots, float* grad_x) const {
+    const int64_t depth = lanes.pitch, channels = g.p.in_channels, *source = slots.source;
+    float* const* du = slots.u;
+    for (int64_t j = 0; j < panels.count(); ++j) {
+      const Panel panel = panels[j];
+      const float* packed = mixing.data() + j * depth * kWidth;
+      for_each_tile(slots.count, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
+        Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+        dot_tile(acc, du + first, 0, 1, 0, depth, packed, 0);
+        acc.for_each([&](int i, int v, Vec value) {
+          const int64_t rest = panel.lanes - v * kLanes;
+          float* target = grad_x + source[first + i] * channels + panel.first + v * kLanes;
+          store_lanes(target, load_lanes(target, rest) + value, rest);
+        });
+      });
+    }
+  }
+
+  // part[strip][ci][kWidth] += sum over slots of x[ci] * du
+  CONTCONV_APART void add_mixing(const FewOutputs::Slots& slots, float* part) const {
+    const int64_t channels = g.p.in_channels;
+    float** du = slots.u;
+    for (int64_t s = 0; s < lanes.strips; ++s, part += channels * kWidth) {
+      for (int64_t k = 0; k < slots.count; k += kLongestSum) {
+        for_each_tile(channels, kVecs, [&](int64_t first, auto tile_rows, auto vecs) {
+          Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+          outer_rows_tile<true>(acc, slots.x + k, first, least(kLongestSum, slots.count - k), du + k, kWidth);
+          acc.for_each([&](int i, int v, Vec value) {
+            float* target = part + (first + i) * kWidth + v * kLanes;
+            store(target, load(target) + value);
+          });
+        });
+      }
+      for (int64_t k = 0; k < slots.count; ++k) du[k] += kWidth;
+    }
+  }
+
+  void add_up() const {
+    if (to.weights && chunks.copies > 1)
+      add_parts(to.weights, basis_parts.data(), basis_size, chunks.copies, g.team(chunks.copies * basis_size));
+    if (to.net) {
+      const Buffer<float> sums(pass.basis.gradients_size());
+      add_parts(sums.data(), net_parts.data(), pass.basis.gradients_size(), chunks.count, 1);
+      pass.basis.hand_out(sums.data(), *to.net);
+    }
+    if (!to.mixing) return;
+    const Buffer<float> sums(mixing_size);
+    add_parts(sums.data(), mixing_parts.data(), mixing_size, chunks.count, g.team(chunks.count * mixing_size));
+    lanes.for_each([&](int64_t lane, int64_t r, int64_t co) {
+      for (int64_t ci = 0; ci < g.p.in_channels; ++ci)
+        to.mixing[element(r, co, ci)] = sums[(lane / kWidth * g.p.in_channels + ci) * kWidth + lane % kWidth];
+    });
+  }
+
+  const Geometry& g;
+  const ContconvInputs& in;
+  const ContconvGradients& to;
+  const FewOutputs pass;
+  const FewLanes& lanes;
+  const PanelSet panels;              // of input channels
+  const int64_t mixing_size, basis_size;
+  const Chunks chunks;
+  const int64_t functions;            // whose gradients are wanted: a net's last one is a constant
+  const Buffer<float> mixing;         // [panels][pitch][kWidth]
+  const Buffer<float> mixing_parts;   // [chunks][strips][ci][kWidth]
+  const Buffer<float> basis_parts;    // [copies][classes][T][rank], if there are several
+  const Buffer<float> net_parts;      // [chunks][gradients of the net]
+};
+
+}  // namespace
+}  // namespace contconv
