@@ -208,7 +208,7 @@ class WeightGradient {
   int64_t class_chunk_count() const {
     if (g.p.rank == 0) return g.classes;
     const int64_t affordable = most(4, (8 << 20) / most(1, 4 * panels * f.mixings * f.mixing_size));
-    const int64_t enough = all_panels_at_once() ? kMostChunks : ceil_div(kMostChunks, panels);
+    const int64_t enough = most(ceil_div(kMostChunks, panels), all_panels_at_once() ? kMostChunks / 2 : 1);
     return most(1, least(least(g.classes, affordable), enough));
   }
 
