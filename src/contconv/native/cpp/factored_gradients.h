@@ -41,19 +41,10 @@ class FactoredGradients {
   }
 
   void run() const {
-    const int64_t pixels = g.p.batch * g.in_pixels, channels = g.p.in_channels;
 #pragma omp parallel num_threads(g.team(g.work))
     {
-      if (to.x) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < ceil_div(pixels, 64); ++i)
-          fill_zero(to.x + i * 64 * channels, least(64, pixels - i * 64) * channels);
-      }
-      if (to.weights) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < ceil_div(basis_copies * basis_size, 4096); ++i)
-          fill_zero(basis_part(0, 0) + i * 4096, least(4096, basis_copies * basis_size - i * 4096));
-      }
+      if (to.x) fill_zero_together(to.x, g.p.batch * g.in_pixels * g.p.in_channels);
+      if (to.weights) fill_zero_together(basis_part(0, 0), basis_copies * basis_size);
       for (int64_t turn = 0; turn < chunks.turns(); ++turn) {
         const int64_t across = panels.count() / panels_at_once;
 #pragma omp for schedule(dynamic, 1)

@@ -61,7 +61,8 @@ class CellPass {
  public:
   explicit CellPass(const Geometry& geometry, int64_t patches_at_once = 1)
       : g(geometry), cells(g, kCellBytes), patches(g, cells), most_floats(patches.most_floats()),
-        data(g.p.threads, patches_at_once * most_floats), most_rows(patches.most_rows()), in(g.p.threads, most_rows), out(g.p.threads, most_rows),
+        data(g.p.threads, patches_at_once * most_floats), most_rows(patches.most_rows()), in(g.p.threads, most_rows),
+        out(g.p.threads, most_rows),
         starts(g.p.threads, g.runs) {}
 
   // Calls body(class, rows, where the runs of a pixel begin) for each class that has pixels in the patch.

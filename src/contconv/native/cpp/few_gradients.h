@@ -181,13 +181,15 @@ class alignas(kLine) FewFilterGradient {
   }
 
   void add_chunk(int64_t chunk, float* sum) const {
-    const int64_t unit = can_scatter(g) ? pass.cells.bands() : 1, units = pass.cells.count() / unit;   // cells that go together
+    const int64_t unit = can_scatter(g) ? pass.cells.bands() : 1;   // cells that go together
+    const int64_t units = pass.cells.count() / unit;
     fill_zero(sum, size);
     for (int64_t i = chunk * units / chunks; i < (chunk + 1) * units / chunks; ++i) {
       const Cell images = pass.cells[i * unit];
       const RowRange all{0, g.p.in[0] * g.p.in[1]};
       if (scatter) scatter->begin(images, all);
-      for (int64_t cell = i * unit; cell < (i + 1) * unit; ++cell) add_cell(pass.patches.of(pass.cells[cell]), all, chunk, sum);
+      for (int64_t cell = i * unit; cell < (i + 1) * unit; ++cell)
+        add_cell(pass.patches.of(pass.cells[cell]), all, chunk, sum);
       if (scatter) scatter->end(images, all);
     }
   }

@@ -130,18 +130,21 @@ class FewOutputs {
   const Buffer<float> mixing;      // [strips][ci][kWidth]
 
  private:
-  static constexpr int64_t kBytes = 512 << 10, kMostPixels = 96, kFewestRows = 4, kShares = 8;
+  static constexpr int64_t kBytes = 512 << 10, kMostPixels = 96, kFewestRows = 4, kShares = 8, kTogether = 8;
 
   // Bytes of u under a row of outputs, or more.
   int64_t row_bytes() const {
     int64_t slots = 1;
-    for (int a = g.band_axis + 1; a < 3; ++a) slots *= least(g.axis[a].in + 2 * g.axis[a].taps, g.axis[a].out * g.axis[a].taps);
+    for (int a = g.band_axis + 1; a < 3; ++a)
+      slots *= least(g.axis[a].in + 2 * g.axis[a].taps, g.axis[a].out * g.axis[a].taps);
     return most(1, 4 * slots * lanes.pitch);
   }
-  // Rows of the input that are made twice, at the borders of cells, should be few beside the others.
+  // Rows of the input that are made twice, at the borders of cells, should be few beside the others; but a net that is
+  // sampled for a cell should serve several images.
   int64_t rows_at_once() const {
     const Axis& axis = g.axis[g.band_axis];
-    const int64_t inputs = most(2 * axis.taps, kBytes / row_bytes());
+    const int64_t together = in.net ? least(g.p.batch, kTogether) : 1;
+    const int64_t inputs = most(2 * axis.taps, kBytes / row_bytes() / most(1, together / 2));
     const int64_t outputs = most(kFewestRows, inputs * axis.out / most(1, axis.in));
     return most(1, least(outputs, most(kFewestRows, axis.out / kShares)));
   }
@@ -273,19 +276,10 @@ class FewOutputsGradients {
   }
 
   void run() const {
-    const int64_t pixels = g.p.batch * g.in_pixels, channels = g.p.in_channels, sums = chunks.copies * basis_size;
 #pragma omp parallel num_threads(g.team(g.work))
     {
-      if (to.x) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < ceil_div(pixels, 64); ++i)
-          fill_zero(to.x + i * 64 * channels, least(64, pixels - i * 64) * channels);
-      }
-      if (to.weights) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < ceil_div(sums, 4096); ++i)
-          fill_zero(basis_part(0) + i * 4096, least(4096, sums - i * 4096));
-      }
+      if (to.x) fill_zero_together(to.x, g.p.batch * g.in_pixels * g.p.in_channels);
+      if (to.weights) fill_zero_together(basis_part(0), chunks.copies * basis_size);
       for (int64_t turn = 0; turn < chunks.turns(); ++turn) {
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < chunks.count_in(turn); ++i) run_chunk(i * chunks.turns() + turn);
@@ -362,7 +356,8 @@ class FewOutputsGradients {
           }
         }
         for (int64_t r = 0; r < left; ++r)
-          for (int64_t co = 0; co < channels; ++co) under[left_first + r * left_step + co] += values[whole + r] * grad_y[co];
+          for (int64_t co = 0; co < channels; ++co)
+            under[left_first + r * left_step + co] += values[whole + r] * grad_y[co];
       }
     }
   }

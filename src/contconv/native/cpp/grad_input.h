@@ -55,10 +55,7 @@ class Territories {
 
 // grad_x = 0, by all threads of a team
 inline void clear_input_gradient(const Geometry& g, float* grad_x) {
-  const int64_t count = g.p.batch * g.in_pixels, channels = g.p.in_channels;
-#pragma omp for schedule(static)
-  for (int64_t n = 0; n < ceil_div(count, 64); ++n)
-    fill_zero(grad_x + n * 64 * channels, least(64, count - n * 64) * channels);
+  fill_zero_together(grad_x, g.p.batch * g.in_pixels * g.p.in_channels);
 }
 
 // Sets grad_x to zero, then calls body(territory) for each, on the threads of a team.
@@ -172,7 +169,8 @@ class InputGradient {
 class WindowGradient {
  public:
   WindowGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs, float* grad_x_)
-      : g(geometry), grad_x(grad_x_), scatter(g, windows, inputs, grad_x), territories(g, 1, false), bands(g, Bands::Of::phases) {}
+      : g(geometry), grad_x(grad_x_), scatter(g, windows, inputs, grad_x), territories(g, 1, false),
+        bands(g, Bands::Of::phases) {}
 
   static bool serves(const Geometry& g) {
     const bool rows = g.p.in[0] * g.p.in[1] > 1;   // territories should not cut the last axis, along which windows lie

@@ -238,14 +238,16 @@ class WeightGradient {
 
   void contract_share(int64_t first_panel, int64_t chunk) const {
     const bool mixes = g.p.rank > 0 && to.mixing;
-    for (int64_t j = first_panel; j < first_panel + panels_at_once && mixes; ++j) fill_zero(mixing_part(j, chunk), mixing_size);
+    for (int64_t j = first_panel; j < first_panel + panels_at_once && mixes; ++j)
+      fill_zero(mixing_part(j, chunk), mixing_size);
     const int64_t last = class_of(chunk + 1);
     for (int64_t c = class_of(chunk); c < last; c += few.classes) {
       const int64_t count = least(few.classes, last - c);
       float* filters = sums.of(omp_get_thread_num());
       const bool fresh = have_pixels(c, count);
       if (!fresh) fill_zero(filters, panels_at_once * few.classes * filter_size);
-      for (int64_t i = 0; i < count; ++i) add_class(c + i, first_panel, chunk, fresh, filters + few.index(i, 0) * kWidth);
+      for (int64_t i = 0; i < count; ++i)
+        add_class(c + i, first_panel, chunk, fresh, filters + few.index(i, 0) * kWidth);
       for (int64_t j = first_panel; j < first_panel + panels_at_once; ++j, filters += few.classes * filter_size) {
         if (g.p.rank > 0) {
           contract(c, count, j, filters, mixes ? mixing_part(j, chunk) : nullptr);

@@ -59,6 +59,13 @@ inline void unpack(float* to, const float* from, const Strides& s, int64_t lanes
   }
 }
 
+// data[count] = 0, by all threads of a team
+inline void fill_zero_together(float* data, int64_t count) {
+  constexpr int64_t kPiece = 4096;
+#pragma omp for schedule(static)
+  for (int64_t i = 0; i < ceil_div(count, kPiece); ++i) fill_zero(data + i * kPiece, least(kPiece, count - i * kPiece));
+}
+
 // to[size] = sum over parts of parts[count][size], in order
 inline void add_parts(float* to, const float* parts, int64_t size, int64_t count, int threads) {
   constexpr int64_t kPiece = 4096;   // stays in the first cache while parts are added
