@@ -88,3 +88,37 @@ def test_chunks_of_what_is_factored_have_all_gradients(isa, threads, scale, batc
     for name, wanted in layer_gradients(layer.double(), x.double(), (scale, 0.71)).items():
         assert torch.equal(have[name], alone[name]), name
         assert relative_error(have[name], wanted) < 1e-5, name
+
+
+LONG = {
+    "few rows": ((4, 150), (1.1, 1.37345)),
+    "one row of many columns, which come again": ((1, 211), (1, 23 / 19)),
+    "films whose frames stay": ((5, 30, 24), (1, 1.37345, 1.4142)),
+    "few frames": ((2, 3, 90), (1.5, 0.8, 1.37345)),
+}
+
+
+@pytest.mark.parametrize("channels", [(3, 20), (20, 3), (17, 9)], ids=["few inputs", "few outputs", "neither"])
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize(("size", "scale"), LONG.values(), ids=LONG)
+def test_what_is_factored_is_cut_along_its_longest_axis(isa, threads, size, scale, batch, channels):
+    torch.manual_seed(1)  # with 0 a unit of the net is so near its kink that float64 sees the other side
+    layer = CONVS[len(size)](*channels, 3, strategy="factored")
+    x = torch.randn(batch, channels[0], *size)
+    torch.set_num_threads(1)
+    alone = layer_gradients(layer, x, scale)
+    torch.set_num_threads(2)
+    have = layer_gradients(layer, x, scale)
+    for name, wanted in layer_gradients(layer.double(), x.double(), scale).items():
+        assert torch.equal(have[name], alone[name]), name
+        assert relative_error(have[name], wanted) < 1e-5, name
+
+
+@pytest.mark.parametrize("channels", [(3, 20), (20, 3), (17, 9)], ids=["few inputs", "few outputs", "neither"])
+def test_sums_over_thousands_of_taps_stay_exact(isa, channels):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(*channels, 3, antialias=True, padding_mode="replicate", strategy="factored")
+    x = torch.rand(1, channels[0], 128, 96)  # of one sign, so that errors add up
+    with torch.no_grad():
+        have, want = layer(x, scale=0.025), layer.double()(x.double(), scale=0.025)
+    assert relative_error(have, want) < 4e-6

@@ -102,8 +102,18 @@ def test_the_factored_algorithms_refuse_filters(built: None) -> None:
     p = problem(SMALL_FILTERS)
     with pytest.raises(ValueError, match="need a basis"):
         ops.convolve(p.x, p.tables, p.weights, algorithm="factored-output")
+    p = problem(next(case for case in CASES if case.groups == 2 and case.rank > 0 and not case.per_tap))
+    with pytest.raises(ValueError, match="few-outputs wants one group, not 2"):
+        ops.convolve(p.x, p.tables, p.weights, p.mixing, groups=2, algorithm="few-outputs")
     with pytest.raises(ValueError, match="'fast' is not one of filters, "):
         ops.convolve(p.x, p.tables, p.weights, algorithm="fast")
+
+
+@pytest.mark.parametrize("algorithm", ops.ALGORITHMS)
+def test_a_basis_of_no_functions_is_refused(built: None, algorithm: str) -> None:
+    p = problem(SMALL)
+    with pytest.raises(ValueError, match="weights must have at least one basis function"):
+        ops.convolve(p.x, p.tables, p.weights[..., :0], p.mixing[:0], algorithm=algorithm)
 
 
 def test_a_gradient_of_another_shape_is_refused(built: None) -> None:

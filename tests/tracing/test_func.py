@@ -6,6 +6,8 @@ from problems import KERNEL_CASES, STRATEGY_NAMES, Problem, assert_near, input_o
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
+import contconv
+
 SHRUNK = Problem((5, 4), (3, 2), scale=2 / 3, channels=(2, 2), groups=2)
 HALVED = Problem((4, 6), (3, 2), scale=0.5, channels=(2, 2), groups=2)
 KERNELS = ("internal", "internal-per-tap", "waves", "cubic")
@@ -101,3 +103,19 @@ def test_plain_calls_work_after_a_transform_made_the_plans():
     grad(lambda x: layer(x).sum())(x)
     layer(x).sum().backward()
     assert layer.kernel.mixing.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.37345, 0.71])
+def test_gradients_per_sample_of_few_output_channels(scale, dtype):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(16, 3, 3, scale, strategy="factored").to(dtype)
+    parameters, x = dict(layer.named_parameters()), torch.randn(2, 16, 13, 40, dtype=dtype)
+
+    def loss(parameters, image):
+        return functional_call(layer, parameters, (image[None],)).square().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0))(parameters, x)
+    for number, image in enumerate(x):
+        for name, gradient in grad(loss)(parameters, image).items():
+            torch.testing.assert_close(found[name][number], gradient)

@@ -167,6 +167,8 @@ def _why_not(
         return f"x must be [N, D, H, W, Cin] with Cin a multiple of groups={groups}, but is {_described(*x)}"
     if len(filters) != (6 if mixing is None else 5) or filters[3] != taps:
         return f"weights must be [P0, P1, P2, {taps}, R], or [.., Cout, Cin / groups], but are {_described(*weights)}"
+    if mixing is not None and filters[4] == 0:
+        return f"weights must have at least one basis function, but are {_described(*weights)}"
     channels = (weights if mixing is None else mixing)[1][-2:]
     if channels[1] != pixels[4] // groups or channels[0] % groups != 0 or channels[0] == 0:
         fit = f"which does not fit x {_described(*x)}, {groups=}"

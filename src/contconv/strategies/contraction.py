@@ -87,7 +87,7 @@ def contracted_at_output(x: Tensor, basis: Tensor, mixing: Tensor, problem: Prob
     images, channels = x.shape[:2]
     pixels = read(x, problem).flatten(2).permute(2, 0, 1)  # [in, N, Cin]
     z = torch.bmm(looked_up(pixels.flatten(1), problem).mT, basis)  # [out, N * Cin, R]
-    z = z.view(problem.outputs * images, problem.groups, channels // problem.groups * mixing.shape[0])
+    z = z.reshape(problem.outputs * images, problem.groups, channels // problem.groups * mixing.shape[0])
     y = torch.bmm(z.transpose(0, 1), mixing.permute(1, 3, 0, 2).flatten(1, 2))  # [g, out * N, Co]
     return y.unflatten(1, (problem.outputs, images)).permute(2, 0, 3, 1)
 
@@ -97,10 +97,10 @@ def contracted_at_input(x: Tensor, basis: Tensor, mixing: Tensor, problem: Probl
     images, (functions, groups, out, channels) = x.shape[0], mixing.shape
     pixels = read(x, problem).flatten(2).movedim(-1, 0).reshape(-1, groups, channels)  # [in * N, g, Ci]
     u = torch.bmm(pixels.transpose(0, 1), mixing.permute(1, 3, 0, 2).flatten(2))  # [g, in * N, R * Co]
-    u = u.view(groups, inputs_read(problem), images, functions, out).permute(1, 3, 2, 0, 4)  # [in, R, N, g, Co]
-    near = looked_up(u.flatten(1), problem).view(problem.outputs, problem.taps * functions, -1)
+    u = u.reshape(groups, inputs_read(problem), images, functions, out).permute(1, 3, 2, 0, 4)  # [in, R, N, g, Co]
+    near = looked_up(u.flatten(1), problem).reshape(problem.outputs, problem.taps * functions, -1)
     y = torch.bmm(near.mT, basis.flatten(1)[:, :, None]).squeeze(-1)  # [out, N * g * Co]
-    return y.view(problem.outputs, images, groups, out).permute(1, 2, 3, 0)
+    return y.reshape(problem.outputs, images, groups, out).permute(1, 2, 3, 0)
 
 
 def read(x: Tensor, problem: Problem) -> Tensor:

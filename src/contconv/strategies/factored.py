@@ -125,8 +125,10 @@ class Factored:
 
 
 def _has_few_outputs(problem: Problem) -> bool:
-    """Whether basis functions should be the native kernel's lanes, at the input, because output channels fill few."""
-    return problem.groups == 1 and problem.out_channels <= min(FEW_OUTPUTS, problem.in_channels)
+    """Whether basis functions should be the native kernel's lanes, at the input, because output channels fill few. That
+    keeps mixed inputs, which is not for those who want to save memory."""
+    free = problem.groups == 1 and problem.memory_limit is None
+    return free and problem.out_channels <= min(FEW_OUTPUTS, problem.in_channels)
 
 
 def macs_at_output(problem: Problem) -> int:

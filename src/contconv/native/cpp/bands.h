@@ -5,7 +5,7 @@
 namespace contconv {
 namespace {
 
-// Parts of the output along the banded axis, of all images: few enough that every second one has input rows of its own.
+// Parts of the output along an axis, of all images: few enough that every second one has input rows of its own.
 // Those can be worked on at the same time. One band where that cannot be. Shapes alone decide, not the threads.
 class Bands {
  public:
@@ -13,10 +13,11 @@ class Bands {
 
   // What a band is: a range of phases, with all outputs that have them (no two bands share a class), or of outputs.
   enum class Of { phases, outputs };
+  const int along;   // which axis
   const Of of;
 
-  Bands(const Geometry& geometry, Of of_, int64_t most_bands = kMost)
-      : of(of_), g(geometry), axis(g.axis[g.band_axis]), length(of == Of::phases ? axis.phases : axis.out),
+  Bands(const Geometry& geometry, int along_, Of of_, int64_t most_bands = kMost)
+      : along(along_), of(of_), g(geometry), axis(g.axis[along]), length(of == Of::phases ? axis.phases : axis.out),
         count(band_count(most_bands)), turns(count > 1 ? 2 : 1) {}
 
   // Bands of a turn: turn, turn + turns, ...
@@ -24,13 +25,13 @@ class Bands {
 
   // Whether the classes of a band, of phases, are consecutive, and those of all bands come one after the other.
   bool classes_in_order() const {
-    for (int a = 0; a < g.band_axis; ++a)
+    for (int a = 0; a < along; ++a)
       if (g.axis[a].phases > 1) return false;
     return of == Of::phases;
   }
   int64_t first_class(int64_t band) const { return band * length / count * (g.classes / axis.phases); }
 
-  // Calls body(low, high) for outputs low .. high - 1 along the banded axis, all that are in a band, in order.
+  // Calls body(low, high) for outputs low .. high - 1 along the axis, all that are in a band, in order.
   template <class Body>
   void for_each_range(int64_t band, Body&& body) const {
     for (int64_t low = 0, high; low < axis.out; low = high) {

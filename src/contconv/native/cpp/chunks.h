@@ -11,7 +11,7 @@ class Chunks {
  public:
   // most_copies: 0 where no gradient of a stored basis is wanted.
   Chunks(const Geometry& geometry, int64_t most_chunks, int64_t most_copies)
-      : g(geometry), bands(g, kind(g, most_chunks, most_copies), most_bands(g, most_chunks, most_copies)),
+      : g(geometry), bands(cut(g, most_chunks, most_copies)),
         count(bands.count > 1 ? bands.count : most(1, least(g.p.batch, most_copies > 0 ? most_copies : most_chunks))),
         copies(most_copies == 0 || (bands.count > 1 && bands.of == Bands::Of::phases) ? 1 : count) {}
 
@@ -26,30 +26,36 @@ class Chunks {
   // Calls body(first, last) for output pixels first .. last - 1 of an image, `length` or fewer, all that are in a chunk.
   template <class Body>
   void for_each_run(int64_t chunk, int64_t length, Body&& body) const {
-    const int64_t row = g.out_pixels / most(1, g.axis[g.band_axis].out);
-    for_each_range(chunk, [&](int64_t low, int64_t high) {
-      for (int64_t i = low * row; i < high * row; i += length) body(i, least(high * row, i + length));
-    });
+    for_each_range(chunk, [&](int64_t low, int64_t high) { g.for_each_run(bands.along, low, high, length, body); });
   }
 
-  // Calls body(low, high) for outputs low .. high - 1 along the banded axis, all that are in a chunk.
+  // Calls body(low, high) for outputs low .. high - 1 along the axis of the bands, all that are in a chunk.
   template <class Body>
   void for_each_range(int64_t chunk, Body&& body) const {
     if (bands.count > 1) return bands.for_each_range(chunk, body);
-    body(0, g.axis[g.band_axis].out);
+    body(0, g.axis[bands.along].out);
   }
 
  private:
-  static constexpr int64_t kManyImages = 4;
+  static constexpr int64_t kManyImages = 4, kEnough = 8;
 
-  // Bands of phases have no classes in common.
-  static Bands::Of kind(const Geometry& g, int64_t most_chunks, int64_t most_copies) {
-    const bool phases = most_copies > 0 && Bands(g, Bands::Of::phases, most_chunks).count > 1;
-    return phases ? Bands::Of::phases : Bands::Of::outputs;
+  // Bands of phases need no copies. Else images are better than bands of outputs, if there are several.
+  static Bands cut(const Geometry& g, int64_t most_chunks, int64_t most_copies) {
+    if (most_copies == 0) return best(g, Bands::Of::outputs, most_chunks);
+    const Bands phases = best(g, Bands::Of::phases, most_chunks);
+    if (phases.count > 1 || g.p.batch >= kManyImages) return phases;
+    return best(g, Bands::Of::outputs, least(most_chunks, most_copies));
   }
-  static int64_t most_bands(const Geometry& g, int64_t most_chunks, int64_t most_copies) {
-    if (most_copies == 0 || kind(g, most_chunks, most_copies) == Bands::Of::phases) return most_chunks;
-    return g.p.batch >= kManyImages ? 1 : least(most_chunks, most_copies);
+
+  // Along the axis that gives enough of them, or most.
+  static Bands best(const Geometry& g, Bands::Of of, int64_t most_bands) {
+    int along = g.long_axis;
+    int64_t count = Bands(g, along, of, most_bands).count;
+    for (int a = g.band_axis; a < 3 && count < least(kEnough, most_bands); ++a) {
+      const int64_t other = Bands(g, a, of, most_bands).count;
+      if (other > count) along = a, count = other;
+    }
+    return Bands(g, along, of, most_bands);
   }
 
   const Geometry& g;

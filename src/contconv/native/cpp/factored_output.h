@@ -28,17 +28,22 @@ inline void taps_of_pixel(const Geometry& g, const float* x, const float* basis,
 CONTCONV_APART void sum_over_taps(int64_t taps, const float* const* left, int64_t count, const float* const* right,
                                   int64_t offset, int64_t lanes, float* to, int64_t step, const float** rows) {
   for (int64_t p = 0; p < taps; ++p) rows[p] = right[p] + offset;
-  for_each_tile(count, lanes > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
-    Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
-    if (lanes % kLanes == 0) {
-      outer_rows_tile<true>(acc, left, first, taps, rows, lanes);
-    } else {
-      outer_rows_tile<false>(acc, left, first, taps, rows, lanes);
-    }
-    acc.for_each([&](int i, int v, Vec value) {
-      store_lanes(to + (first + i) * step + v * kLanes, value, lanes - v * kLanes);
+  for (int64_t p = 0; p < most(1, taps); p += kLongestSum) {
+    const int64_t terms = least(kLongestSum, taps - p);
+    for_each_tile(count, lanes > kLanes ? 2 : 1, [&](int64_t first, auto tile_rows, auto vecs) {
+      Tile<decltype(tile_rows)::value, decltype(vecs)::value> acc;
+      if (lanes % kLanes == 0) {
+        outer_rows_tile<true>(acc, left + p, first, terms, rows + p, lanes);
+      } else {
+        outer_rows_tile<false>(acc, left + p, first, terms, rows + p, lanes);
+      }
+      acc.for_each([&](int i, int v, Vec value) {
+        float* target = to + (first + i) * step + v * kLanes;
+        const int64_t rest = lanes - v * kLanes;
+        store_lanes(target, p == 0 ? value : load_lanes(target, rest) + value, rest);
+      });
     });
-  });
+  }
 }
 
 // Whether the lanes of z are basis functions, [ci][rank], as input channels are too few to fill a vector: [rank][ci].

@@ -43,10 +43,10 @@ class FewLanes {
 
 class FewOutputs {
  public:
-  // back: gradients are wanted, of a net as well if `net_back`.
-  FewOutputs(const Geometry& geometry, const ContconvInputs& inputs, bool back, bool net_back)
-      : g(geometry), in(inputs), lanes(g.p.rank, g.p.out_channels), rows(rows_at_once()), images(images_at_once()),
-        patches(g, Cells(g, 1)), most_slots(most_slots_of(rows)),
+  // Cells are cut along an axis. back: gradients are wanted, of a net as well if `net_back`.
+  FewOutputs(const Geometry& geometry, const ContconvInputs& inputs, int along_, bool back, bool net_back)
+      : g(geometry), in(inputs), along(along_), axis(g.axis[along]), lanes(g.p.rank, g.p.out_channels), rows(rows_at_once()), images(images_at_once()),
+        patches(g, Cells(g, 1), along), most_slots(most_slots_of(rows)),
         block(PixelBasis::most_pixels(g, in, kMostPixels)), mixing(lanes.strips * g.p.in_channels * kWidth),
         runs(g, block), basis(g, in, block, net_back),
         floats(g.p.threads, (back ? 2 : 1) * images * most_slots * lanes.pitch),
@@ -102,18 +102,17 @@ class FewOutputs {
   template <class Body>
   void for_each_block(const Patch& patch, Body&& body) const {
     const int me = omp_get_thread_num();
-    const int64_t row = g.out_pixels / g.axis[g.band_axis].out;
     int64_t *start = places.of(me), *tap = start + block;
     patches.tap_slots(patch, tap);
     for (int64_t t = 0; t < g.taps; ++t) tap[t] *= lanes.pitch;
-    for (int64_t i = patch.cell.low * row; i < patch.cell.high * row; i += block) {
-      const PixelRun run = runs.run(me, i, least(patch.cell.high * row, i + block));
-      for (int64_t k = 0; k < run.count; ++k) start[k] = patches.first_slot(patch, i + k) * lanes.pitch;
+    g.for_each_run(along, patch.cell.low, patch.cell.high, block, [&](int64_t first, int64_t last) {
+      const PixelRun run = runs.run(me, first, last);
+      for (int64_t k = 0; k < run.count; ++k) start[k] = patches.first_slot(patch, first + k) * lanes.pitch;
       body(Pixels{run, basis.of(run), start, tap});
-    }
+    });
   }
 
-  // Calls body(patch) for the cells of some images and outputs along the banded axis.
+  // Calls body(patch) for the cells of some images and outputs along the axis.
   template <class Body>
   void for_each_cell(int64_t image0, int64_t image1, int64_t low, int64_t high, Body&& body) const {
     for (int64_t o = low; o < high; o += rows)
@@ -123,41 +122,41 @@ class FewOutputs {
 
   const Geometry& g;
   const ContconvInputs& in;
+  const int along;
+  const Axis& axis;
   const FewLanes lanes;
-  const int64_t rows, images;      // of a cell: outputs along the banded axis, images
+  const int64_t rows, images;      // of a cell: outputs along the axis, images
   const Patches patches;
   const int64_t most_slots, block;
   const Buffer<float> mixing;      // [strips][ci][kWidth]
 
  private:
-  static constexpr int64_t kBytes = 512 << 10, kMostPixels = 96, kFewestRows = 4, kShares = 8, kTogether = 8;
+  static constexpr int64_t kBytes = 512 << 10, kMostPixels = 96, kFewestRows = 4, kShares = 16, kTogether = 8;
 
-  // Bytes of u under a row of outputs, or more.
+  // Bytes of u under one output along the axis ("a row"), or more.
   int64_t row_bytes() const {
     int64_t slots = 1;
-    for (int a = g.band_axis + 1; a < 3; ++a)
-      slots *= least(g.axis[a].in + 2 * g.axis[a].taps, g.axis[a].out * g.axis[a].taps);
+    for (int a = 0; a < 3; ++a)
+      if (a != along) slots *= least(g.axis[a].in + 2 * g.axis[a].taps, g.axis[a].out * g.axis[a].taps);
     return most(1, 4 * slots * lanes.pitch);
   }
   // Rows of the input that are made twice, at the borders of cells, should be few beside the others; but a net that is
   // sampled for a cell should serve several images.
   int64_t rows_at_once() const {
-    const Axis& axis = g.axis[g.band_axis];
     const int64_t together = in.net ? least(g.p.batch, kTogether) : 1;
     const int64_t inputs = most(2 * axis.taps, kBytes / row_bytes() / most(1, together / 2));
     const int64_t outputs = most(kFewestRows, inputs * axis.out / most(1, axis.in));
     return most(1, least(outputs, most(kFewestRows, axis.out / kShares)));
   }
   int64_t images_at_once() const {
-    const Axis& axis = g.axis[g.band_axis];
     const int64_t inputs = rows * axis.in / most(1, axis.out) + axis.taps;
     return most(1, least(g.p.batch, 2 * kBytes / (inputs * row_bytes())));
   }
   // Of a patch in one image, for cells that begin anywhere.
   int64_t most_slots_of(int64_t cell_rows) const {
     int64_t slots = 0;
-    for (int64_t o = 0; o < g.axis[g.band_axis].out; ++o)
-      slots = most(slots, patches.of(Cell{0, 1, o, least(g.axis[g.band_axis].out, o + cell_rows)}).slots());
+    for (int64_t o = 0; o < axis.out; ++o)
+      slots = most(slots, patches.of(Cell{0, 1, o, least(axis.out, o + cell_rows)}).slots());
     return slots;
   }
 
@@ -191,10 +190,10 @@ class FewOutputs {
 class FewOutputsForward {
  public:
   FewOutputsForward(const Geometry& geometry, const ContconvInputs& inputs, float* y_)
-      : g(geometry), pass(g, inputs, false, false), bias(inputs.bias), y(y_) {}
+      : g(geometry), pass(g, inputs, g.long_axis, false, false), bias(inputs.bias), y(y_) {}
 
   void run() const {
-    const int64_t length = g.axis[g.band_axis].out, bands = ceil_div(length, pass.rows);
+    const int64_t length = pass.axis.out, bands = ceil_div(length, pass.rows);
     const int64_t groups = ceil_div(g.p.batch, pass.images);
 #pragma omp parallel for num_threads(g.team(g.work)) schedule(dynamic, 1)
     for (int64_t i = 0; i < groups * bands; ++i) {
@@ -226,28 +225,32 @@ class FewOutputsForward {
     const int64_t taps = g.taps, rank = lanes.rank, left = lanes.left, *tap = pixels.tap;
     const int64_t step = lanes.channel_start(1), first = lanes.channel_start(co), whole = rank - left;
     const int64_t left_vec = lanes.left_start(0) + co, left_step = lanes.left_vecs * kLanes;
+    const int64_t at_once = most(1, kLongestSum / ceil_div(rank, kLanes));   // taps
     float added[4] = {};
     for (int i = 0; i < Channels && bias; ++i) added[i] = bias[co + i];
     for (int64_t k = 0; k < pixels.run.count; ++k) {
       const float *values = pixels.samples + pixels.run.sample[k] * taps * rank, *window = u + pixels.start[k];
-      Vec sum[4] = {};
-      Vec4 rest;
-      __builtin_memcpy(&rest, added, sizeof rest);
-      for (int64_t t = 0; t < taps; ++t, values += rank) {
-        const float* under = window + tap[t];
-        for (int64_t r = 0; r < whole; r += kLanes) {
-          const Vec function = load_lanes(values + r, whole - r);
+      Vec4 total;
+      __builtin_memcpy(&total, added, sizeof total);
+      for (int64_t t0 = 0; t0 < taps; t0 += at_once) {
+        Vec sum[4] = {};
+        Vec4 rest{};
+        for (int64_t t = t0; t < least(taps, t0 + at_once); ++t, values += rank) {
+          const float* under = window + tap[t];
+          for (int64_t r = 0; r < whole; r += kLanes) {
+            const Vec function = load_lanes(values + r, whole - r);
 #pragma GCC unroll 4
-          for (int i = 0; i < Channels; ++i) sum[i] += function * load_lanes(under + first + i * step + r, whole - r);
+            for (int i = 0; i < Channels; ++i) sum[i] += function * load_lanes(under + first + i * step + r, whole - r);
+          }
+          for (int64_t r = 0; r < left; ++r) {
+            Vec4 channels;
+            __builtin_memcpy(&channels, under + left_vec + r * left_step, sizeof channels);
+            rest += values[whole + r] * channels;
+          }
         }
-        for (int64_t r = 0; r < left; ++r) {
-          Vec4 channels;
-          __builtin_memcpy(&channels, under + left_vec + r * left_step, sizeof channels);
-          rest += values[whole + r] * channels;
-        }
+        total += rest + sums(sum[0], sum[1], sum[2], sum[3]);
       }
-      rest += sums(sum[0], sum[1], sum[2], sum[3]);
-      __builtin_memcpy(to + k * lanes.channels + co, &rest, Channels * sizeof(float));
+      __builtin_memcpy(to + k * lanes.channels + co, &total, Channels * sizeof(float));
     }
   }
 
@@ -261,9 +264,10 @@ class FewOutputsForward {
 class FewOutputsGradients {
  public:
   FewOutputsGradients(const Geometry& geometry, const ContconvInputs& inputs, const ContconvGradients& gradients)
-      : g(geometry), in(inputs), to(gradients), pass(g, inputs, true, to.net != nullptr), lanes(pass.lanes),
-        panels(g.p.in_channels, 1), mixing_size(lanes.strips * g.p.in_channels * kWidth),
-        basis_size(g.classes * g.taps * g.p.rank), chunks(g, kMostChunks, most_copies()),
+      : g(geometry), in(inputs), to(gradients), basis_size(g.classes * g.taps * g.p.rank),
+        chunks(g, kMostChunks, most_copies()),
+        pass(g, inputs, chunks.bands.along, true, to.net != nullptr), lanes(pass.lanes), panels(g.p.in_channels, 1),
+        mixing_size(lanes.strips * g.p.in_channels * kWidth),
         functions(to.weights ? g.p.rank : g.p.rank - 1), mixing(panels.count() * lanes.pitch * kWidth),
         mixing_parts(to.mixing ? chunks.count * mixing_size : 0),
         basis_parts(to.weights && chunks.copies > 1 ? chunks.copies * basis_size : 0),
@@ -444,11 +448,12 @@ class FewOutputsGradients {
   const Geometry& g;
   const ContconvInputs& in;
   const ContconvGradients& to;
+  const int64_t basis_size;
+  const Chunks chunks;
   const FewOutputs pass;
   const FewLanes& lanes;
   const PanelSet panels;              // of input channels
-  const int64_t mixing_size, basis_size;
-  const Chunks chunks;
+  const int64_t mixing_size;
   const int64_t functions;            // whose gradients are wanted: a net's last one is a constant
   const Buffer<float> mixing;         // [panels][pitch][kWidth]
   const Buffer<float> mixing_parts;   // [chunks][strips][ci][kWidth]

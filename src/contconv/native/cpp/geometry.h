@@ -44,7 +44,7 @@ struct Block {
 
 class alignas(kLine) Geometry {
  public:
-  static constexpr int64_t kWorthSharing = 1 << 18;
+  static constexpr int64_t kWorthSharing = 1 << 18, kMuchLonger = 4;
 
   explicit Geometry(const ContconvProblem& problem)
       : p(problem), index_(2 * (problem.out[0] + problem.out[1] + problem.out[2]) + problem.phases[0] +
@@ -66,6 +66,9 @@ class alignas(kLine) Geometry {
     runs = taps / joined;
     window = joined * group_in;
     band_axis = p.out[0] > 1 ? 0 : p.out[1] > 1 ? 1 : 2;
+    long_axis = band_axis;
+    for (int a = band_axis; a < 3; ++a)
+      if (p.out[a] >= kMuchLonger * p.out[long_axis]) long_axis = a;
     block_rows = most(kRows, least(96, 4096 / most(taps, 1)) / kRows * kRows);
   }
 
@@ -90,6 +93,19 @@ class alignas(kLine) Geometry {
     return c;
   }
 
+  // Calls body(first, last) for output pixels first .. last - 1 of an image, `length` or fewer: all whose index along an
+  // axis is in [low, high).
+  template <class Body>
+  void for_each_run(int along, int64_t low, int64_t high, int64_t length, Body&& body) const {
+    int64_t before = 1, after = 1;
+    for (int a = 0; a < along; ++a) before *= axis[a].out;
+    for (int a = along + 1; a < 3; ++a) after *= axis[a].out;
+    for (int64_t n = 0; n < before; ++n) {
+      const int64_t first = n * axis[along].out, last = (first + high) * after;
+      for (int64_t i = (first + low) * after; i < last; i += length) body(i, least(last, i + length));
+    }
+  }
+
   // Threads for a loop of so many elementary operations: to wake others for a little work costs more than the work.
   int team(int64_t operations) const { return operations < kWorthSharing ? 1 : static_cast<int>(p.threads); }
 
@@ -107,6 +123,7 @@ class alignas(kLine) Geometry {
   int64_t window;      // floats of a window: those of the joined taps, in one group
   int64_t work;        // multiply-adds of the convolution by filters
   int band_axis;       // the outermost axis that has any extent
+  int long_axis;       // the same, or another that is much longer
   int64_t block_rows;  // most rows of a block: the pointers and the data of a block should stay in the first cache
 
  private:

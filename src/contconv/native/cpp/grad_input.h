@@ -72,7 +72,7 @@ void for_each_territory(const Geometry& g, const Territories& territories, float
 // Whether what the pixels of a band send goes to whole windows, and bands can take turns.
 inline bool scatters_in_bands(const Geometry& g) {
   if (!WindowScatter::serves(g)) return false;
-  const Bands bands(g, Bands::Of::phases);
+  const Bands bands(g, g.band_axis, Bands::Of::phases);
   return bands.count > 1 && bands.classes_in_order();
 }
 
@@ -170,7 +170,7 @@ class WindowGradient {
  public:
   WindowGradient(const Geometry& geometry, const Windows& windows, const ContconvInputs& inputs, float* grad_x_)
       : g(geometry), grad_x(grad_x_), scatter(g, windows, inputs, grad_x), territories(g, 1, false),
-        bands(g, Bands::Of::phases) {}
+        bands(g, g.band_axis, Bands::Of::phases) {}
 
   static bool serves(const Geometry& g) {
     const bool rows = g.p.in[0] * g.p.in[1] > 1;   // territories should not cut the last axis, along which windows lie

@@ -156,7 +156,7 @@ class WeightGradient {
                  const ContconvGradients& gradients, float* grad_x_ = nullptr)
       : g(geometry), in(inputs), to(gradients), grad_x(grad_x_), f(g, inputs, Lanes::output), panels(f.panels.count()),
         filter_size(g.group_in * g.taps * kWidth), few(f, classes_at_once()),
-        bands(g, Bands::Of::phases, scatters_in_bands(g) ? Bands::kMost : 1),
+        bands(g, g.band_axis, Bands::Of::phases, scatters_in_bands(g) ? Bands::kMost : 1),
         class_chunks(bands.count > 1 ? bands.count : class_chunk_count()),
         panels_at_once(all_panels_at_once() ? panels : 1), mixing_size(f.mixings * f.mixing_size),
         mixing_parts(g.p.rank > 0 && to.mixing ? panels * class_chunks * mixing_size : 0),

@@ -71,13 +71,16 @@ struct RowRange {
 
 class Patches {
  public:
-  Patches(const Geometry& geometry, const Cells& cells_)
-      : g(geometry), slots{Slots(g.axis[0]), Slots(g.axis[1]), Slots(g.axis[2])}, cells(cells_) {}
+  Patches(const Geometry& geometry, const Cells& cells_) : Patches(geometry, cells_, geometry.band_axis) {}
+
+  // For cells that are cut along another axis.
+  Patches(const Geometry& geometry, const Cells& cells_, int along_)
+      : g(geometry), along(along_), slots{Slots(g.axis[0]), Slots(g.axis[1]), Slots(g.axis[2])}, cells(cells_) {}
 
   Patch of(const Cell& cell) const {
     Patch patch{cell, {}, {}, {}, 0};
     for (int a = 0; a < 3; ++a) {
-      const bool banded = a == g.band_axis;
+      const bool banded = a == along;
       const int64_t low = banded ? cell.low : 0, high = banded ? cell.high : g.axis[a].out;
       patch.first[a] = slots[a].first(low), patch.count[a] = slots[a].under(low, high);
     }
@@ -225,6 +228,7 @@ class Patches {
   }
 
   const Geometry& g;
+  const int along;
   const Slots slots[3];
 
  public:
