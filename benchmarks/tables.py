@@ -19,6 +19,9 @@ medians. *must* is the largest we accept. *memory* is the peak growth of the pro
 *error* is the largest difference from the float64 reference, as a share of the largest value, of the output and of
 the worst gradient.
 
+Rows *small* and *up* are few images, and upscaling in training: 17 basis functions of an arbitrary scale are
+multiply-adds that the convolution has not, and no batch shares them.
+
 Repeated, a row moves by some 10 to 15 %, and single ones by more: what the C library's allocator gives back to the
 system after a call has to be faulted in again by the next one, and whom that hits depends on what ran before. A row
 that runs `F.conv2d` itself, scale 1, came out between 0.97 and 1.18.
