@@ -130,8 +130,8 @@ def isa() -> str:
 
 
 def lanes() -> int:
-    """Floats in a vector of the instruction set in use."""
-    return {"avx512": 16, "avx2": 8}.get(isa(), 4)
+    """Floats in a vector of the instruction set in use; of the least one where there is no library."""
+    return {"avx512": 16, "avx2": 8}.get(isa() if available() else "portable", 4)
 
 
 def limit_isa(limit: str | None) -> str:

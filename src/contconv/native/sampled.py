@@ -64,19 +64,6 @@ class Sampling:
         phases, taps = zip(*(offset.shape for offset in self.offsets), strict=True)
         return *phases, math.prod(taps)
 
-    @cached_property
-    def _stated(self) -> dict[tuple[object, ...], library.Problem]:
-        return {}
-
-    def problem_of(self, x: Tensor, mixing: Tensor, functions: int) -> library.Problem:
-        """The checked problem of tensors in these forms, made once: it is looked up at every call."""
-        form = x.dtype, x.shape, mixing.dtype, mixing.shape, functions, torch.get_num_threads()
-        problem = self._stated.get(form)
-        if problem is None:
-            weights = torch.float32, self.basis_shape(functions)
-            problem = self._stated[form] = ops.problem_of(x, self.tables, weights, mixing, self.groups, self.code)
-        return problem
-
     def points(self) -> Tensor:
         """[P0 * P1 * P2 * T, axes]."""
         placed = []
@@ -166,14 +153,11 @@ class _Call:
     def __init__(self, sampling: Sampling, x: Tensor, mixing: Tensor, parameters: Sequence[Tensor]) -> None:
         self.sampling = sampling
         self.x, self.mixing, self.parameters = x.contiguous(), mixing.contiguous(), [p.contiguous() for p in parameters]
-        self.functions = len(parameters[-1]) + 1
-        self.problem = sampling.problem_of(self.x, self.mixing, self.functions)
+        self.basis = sampling.basis_shape(len(parameters[-1]) + 1)
+        weights = (torch.float32, self.basis)
+        self.problem = ops.problem_of(self.x, sampling.tables, weights, self.mixing, sampling.groups, sampling.code)
         points = torch.Size((math.prod(sampling.places), sampling.axes))
         self.net = nets.net_of(points, self.parameters, sampling.slope)
-
-    @property
-    def basis(self) -> torch.Size:
-        return self.sampling.basis_shape(self.functions)
 
     @property
     def net_macs(self) -> int:

@@ -115,11 +115,7 @@ def _convolved(
     """[N, *in, Cin] -> [N, *out, Cout]. table: that of the plan's axis, for a piece."""
     ones = (1,) * (3 - len(problem.axes))  # axes that the native kernel has and the problem has not
     pixels = pixels.reshape(problem.batch, *ones, *pixels.shape[1:])
-    y = (
-        _in_place(pixels, kernel, bias, problem, "made-filters" if plan.filters else algorithm)
-        if plan.in_place
-        else None
-    )
+    y = _in_place(pixels, kernel, bias, problem, algorithm, plan) if plan.in_place else None
     if y is None:
         tables = _tables(problem)
         if table is not None:
@@ -137,7 +133,9 @@ def _convolved(
     return y.reshape(problem.batch, *problem.out_size, problem.out_channels)
 
 
-def _in_place(pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str) -> Tensor | None:
+def _in_place(
+    pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, algorithm: str, plan: Plan
+) -> Tensor | None:
     """By a basis that is made where it is used; None if somebody looks on for whom it must be stored, or if it does not
     fit the mixing, which is told there."""
     assert is_net(kernel)
@@ -145,7 +143,8 @@ def _in_place(pixels: Tensor, kernel: Kernel, bias: Tensor | None, problem: Prob
     fits = len(mixing) == len(parameters[-1]) + 1
     if not fits or not sampled.serves(pixels, parameters, mixing, bias, SLOPE):
         return None
-    return sampled.convolve(pixels, parameters, mixing, bias, _sampling(problem, algorithm))
+    sampling = _sampling(problem, "made-filters" if plan.filters else algorithm)
+    return sampled.convolve(pixels, parameters, mixing, bias, sampling)
 
 
 @lru_cache(maxsize=1024)
@@ -224,7 +223,7 @@ def _basis_bytes(problem: Problem) -> int:
 def lane_waste(channels: int) -> float:
     """What vectors compute for each lane that is used, with so many channels along the lanes.
 
-    >>> lane_waste(32), lane_waste(3) > 1
+    >>> lane_waste(32), 9 * lane_waste(9) in (12, 16)  # vectors of four, or of eight or sixteen
     (1.0, True)
     """
     lanes = native.library.lanes()
