@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-channels bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-channels bench-products bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
 
 setup: $(STAMP)
 
@@ -75,6 +75,9 @@ bench-scaling: setup
 
 bench-channels: setup
 	$(BIN)/python benchmarks/few_channels.py
+
+bench-products: setup
+	$(BIN)/python benchmarks/plain_products.py
 
 bench-networks: setup
 	$(BIN)/python benchmarks/networks.py

@@ -7,6 +7,7 @@ in one run.
     python benchmarks/run.py --baseline FILE        exits with 1 where a ratio is worse than in FILE
 
 A ratio is the time of the layer over that of the convolution with stride 1, channels_last (contiguous in nchw cases).
+Whether the two cores were near each other (`cores.py`) is told in every row.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from contenders import (
     plain_phases,
     resize_right_and_convolution,
 )
+from cores import how_far
 from measure import inferred, interleaved_seconds, peak_bytes, relative_error, trained
 
 import contconv
@@ -48,7 +50,9 @@ def measured(case: Case, rounds: int, budget: float, tables: bool) -> dict[str, 
         name: trained(call, x, parameters) if case.training else inferred(call, x)
         for name, (call, parameters) in contenders.items()
     }
+    before = how_far()
     seconds = interleaved_seconds(calls, rounds, budget)
+    after = how_far()
     layer = contenders["ours"][0][0]
     return {
         "case": case.name,
@@ -60,6 +64,7 @@ def measured(case: Case, rounds: int, budget: float, tables: bool) -> dict[str, 
         "error": errors(case) if case.layers == 1 else None,
         "must": case.must,
         "paper": case.paper,
+        "cores": before if before == after else "moved",
     }
 
 
@@ -86,7 +91,7 @@ def line(row: dict, columns: list[str]) -> str:
         *(f"{error.get(k, float('nan')):8.1e}" for k in ("output", "gradients")),
     ]
     paper = (row["paper"] or {}).get("discrete convs")
-    return " ".join([*cells, _cell(paper)])
+    return " ".join([*cells, _cell(paper), row["cores"]])
 
 
 def strategy_of(layer: contconv.ContinuousConv2d, x: torch.Tensor, case: Case) -> str:
@@ -134,7 +139,9 @@ def main() -> int:
     columns = ["ours", "interpolate+conv", "ResizeRight+conv", "plain PyTorch"]
     columns += ["standard", "clear memory"] * arguments.tables
     print(f"{contconv.native.status()} torch {torch.__version__}, {platform.processor() or platform.machine()}")
-    print("ratios to nn.Conv2d of the same run: " + ", ".join(columns) + "; must; memory / conv's; errors; paper")
+    print(
+        "ratios to nn.Conv2d of the same run: " + ", ".join(columns) + "; must; memory / conv's; errors; paper; cores"
+    )
     start, rows = time.perf_counter(), []
     for case in cases:
         if arguments.only in case.name:

@@ -25,6 +25,8 @@ multiply-adds that the convolution has not, and no batch shares them.
 Repeated, a row moves by some 10 to 15 %, and single ones by more: what the C library's allocator gives back to the
 system after a call has to be faulted in again by the next one, and whom that hits depends on what ran before. A row
 that runs `F.conv2d` itself, scale 1, came out between 0.97 and 1.18.
+*cores* are near where a round trip between the two takes 100 ns, far where it takes 600 (`python benchmarks/cores.py`):
+a virtual machine's cores move about, and plain PyTorch's products hand much from core to core.
 """
 
 ODD = """
@@ -78,6 +80,7 @@ def workloads(rows: list[dict]) -> str:
         "memory",
         "error",
         "gradients",
+        "cores",
     ]
     body = []
     for row in rows:
@@ -95,6 +98,7 @@ def workloads(rows: list[dict]) -> str:
                 f"{memory:.2f}",
                 cell(error.get("output"), ".0e"),
                 cell(error.get("gradients"), ".0e"),
+                row.get("cores", ""),
             ]
         )
     return table(head, body)

@@ -6,7 +6,7 @@ from problems import assert_near
 
 import contconv
 from contconv.functional import planned
-from contconv.strategies import STRATEGIES, classes
+from contconv.strategies import STRATEGIES, classes, products
 from contconv.strategies.phases import Phases, filters_pass
 
 LAYERS = {1: contconv.ContinuousConv1d, 2: contconv.ContinuousConv2d, 3: contconv.ContinuousConv3d}
@@ -35,12 +35,27 @@ def results(strategy, layer, x, scale):
     return problem, [y, *torch.autograd.grad(y, [x, *layer.parameters()], weight)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+# Few rows are matrices of their own, one for each filter; many are an image with a group of channels for each.
+NEVER, ALWAYS = {"LEAST_ROWS": 2**62}, {"LEAST_ROWS": 1, "LEAST_NUMBERS": 1, "LEAST_COLUMNS": 1}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "convolved"),
+    [
+        (torch.float32, NEVER),
+        (torch.float32, ALWAYS),
+        (torch.float32, ALWAYS | {"LEAST_COLUMNS": 9}),
+        (torch.float64, {}),
+    ],
+    ids=["products", "convolutions", "of many columns", "float64"],
+)
 @pytest.mark.parametrize("piece", [1, 40_000, 2**30])
 @pytest.mark.parametrize(("groups", "batch"), [(1, 150), (1, 20), (1, 2), (1, 1), (2, 40), (1, 0)])
 @pytest.mark.parametrize(("in_size", "scale"), SHAPES, ids=str)
-def test_it_gives_what_the_reference_gives(in_size, scale, groups, batch, piece, dtype, monkeypatch):
+def test_it_gives_what_the_reference_gives(in_size, scale, groups, batch, piece, dtype, convolved, monkeypatch):
     monkeypatch.setattr(classes, "PIECE_BYTES", piece)
+    for name, least in convolved.items():
+        monkeypatch.setattr(products, name, least)
     torch.manual_seed(0)
     layer = LAYERS[len(in_size)](4, 6, 3, groups=groups, padding_mode="replicate").to(dtype)
     x = torch.randn(batch, 4, *in_size, dtype=dtype)

@@ -3,7 +3,8 @@
 All outputs with the same displacements have one filter. Along an axis they lie evenly spaced, and so do their
 neighbours; outputs of neighbouring phases lie side by side. A `Block` is some neighbouring phases of an axis that have
 equally many outputs; a `Class` is a block of every axis. It is computed at once, as B matrices, one for each of its
-filters: [M, B*g, T*Ci] of what they see and [M, B*g, Co] of what that becomes, where M are the images and the steps.
+filters: [B*g, M, T*Ci] of what they see and [B*g, M, Co] of what that becomes, where M are the images and the steps.
+In memory, filters or rows come first, as the products want it (`products.py`).
 """
 
 import math
@@ -60,33 +61,47 @@ class Class:
 
     blocks: tuple[Block, ...]
 
-    @property
+    @cached_property
     def phases(self) -> tuple[slice, ...]:
         """Of basis or filters, [*phases, ...]."""
         return tuple(slice(block.phase, block.phase + block.phases) for block in self.blocks)
 
-    @property
+    @cached_property
     def filters(self) -> int:
         """How many."""
         return math.prod(block.phases for block in self.blocks)
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """Of one image."""
         return math.prod(block.count for block in self.blocks)
 
-    def pieces(self, problem: Problem) -> Iterator[slice]:
-        """Images that are computed at once."""
+    def pieces(self, problem: Problem) -> "Iterator[Piece]":
         images = max(1, PIECE_BYTES // _seen_bytes(problem, self.outputs))
         for start in range(0, problem.batch, images):
-            yield slice(start, min(start + images, problem.batch))
+            yield Piece(self, problem, slice(start, min(start + images, problem.batch)))
 
-    def of_outputs(self, y: Tensor, images: slice) -> Tensor:
-        """A view of y [N, *out, Cout]: [images, *steps, *phases, Cout]."""
-        part = y[images]
-        for number, block in enumerate(self.blocks, start=1):
+
+@dataclass(frozen=True)
+class Piece:
+    """Images of a class that are computed at once."""
+
+    one: Class
+    problem: Problem
+    images: slice
+
+    @property
+    def rows(self) -> int:
+        """Outputs of each filter."""
+        return (self.images.stop - self.images.start) * self.one.outputs // self.one.filters
+
+    def of_outputs(self, y: Tensor) -> Tensor:
+        """A view of y [N, *out, Cout]: [*phases, g, images, *steps, Co]."""
+        part, axes = y[self.images], len(self.one.blocks)
+        for number, block in enumerate(self.one.blocks, start=1):
             part = block.of_outputs(part, number)
-        return part.movedim(1 + len(self.blocks), -1)
+        part = part.unflatten(1 + axes, (self.problem.groups, -1))  # [images, *steps, g, Co, *phases]
+        return part.permute(*range(3 + axes, 3 + 2 * axes), 1 + axes, *range(1 + axes), 2 + axes)
 
 
 def classes(problem: Problem) -> tuple[Class, ...]:
@@ -147,8 +162,3 @@ def over_phases(own: Tensor, one: Class, problem: Problem) -> Tensor:
     axes = len(one.blocks)
     phases, taps = zip(*((block.phases, block.axis.taps) for block in one.blocks), strict=True)
     return own.view(*phases, problem.groups, *taps, -1, own.shape[-1]).movedim(axes, 2 * axes)
-
-
-def matrices(y: Tensor, one: Class, images: slice, problem: Problem) -> Tensor:
-    """[N, *out, Cout] -> [M, B*g, Co] of a class."""
-    return one.of_outputs(y, images).reshape(-1, one.filters * problem.groups, problem.out_channels // problem.groups)

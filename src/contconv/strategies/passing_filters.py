@@ -4,6 +4,7 @@ Where every output pixel has a filter of its own, all of them together are many 
 class stay in the cache.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +17,12 @@ from contconv.strategies.classes import (
     Class,
     classes,
     filters,
-    matrices,
     over_phases,
 )
 from contconv.strategies.phase_conv import PhaseConv, pixels_seen
 from contconv.strategies.problem import Problem
-from contconv.strategies.products import Desk, correlated, sent_back
-from contconv.strategies.windows import add_windows, convolved, windows
+from contconv.strategies.products import Desk, convolves, correlated, sent_back
+from contconv.strategies.windows import add_windows, convolved, matrices, windows
 
 
 def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
@@ -67,17 +67,18 @@ def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: S
     pixels, basis, mixing = tensors
     grad_pixels = torch.zeros_like(pixels) if needs[0] else None
     grad_basis = torch.zeros_like(basis) if needs[1] else None
-    grad_mixing = torch.zeros_like(mixing) if needs[2] else None
+    parts = math.gcd(mixing[0].numel(), 8)  # columns of mixing, shared out among threads
+    grad_mixing = mixing.new_zeros(parts, len(mixing), mixing[0].numel() // parts) if needs[2] else None
     desk = Desk(dy)
     for one in classes(problem):
         own = filters(_made(basis, mixing, one, desk), problem)
         grad_own: Tensor | None = None
-        for images in one.pieces(problem):
-            columns = matrices(dy, one, images, problem)
+        for piece in one.pieces(problem):
+            columns = matrices(dy, piece, desk, by_rows=convolves(own, piece.rows))
             if grad_pixels is not None:
-                add_windows(sent_back(columns, own, desk), grad_pixels, one, images, problem)
+                add_windows(sent_back(columns, own, desk), grad_pixels, piece)
             if needs[1] or needs[2]:
-                grad_own = correlated(windows(pixels, one, images, problem, desk), columns, grad_own, desk)
+                grad_own = correlated(windows(pixels, piece, desk), columns, grad_own, desk)
         if grad_own is None:  # nobody asked, or there are no images
             continue
         made = over_phases(grad_own, one, problem).flatten(-3).flatten(0, -2)  # [B * T, g * Ci * Co]
@@ -85,7 +86,10 @@ def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: S
         if grad_basis is not None:
             grad_basis[one.phases] = torch.mm(made, mixing.flatten(1).mT).view(own_basis.shape)
         if grad_mixing is not None:
-            grad_mixing.flatten(1).addmm_(own_basis.flatten(0, -2).mT, made)
+            every = own_basis.flatten(0, -2).mT.expand(parts, -1, -1)
+            grad_mixing.baddbmm_(every, made.unflatten(1, (parts, -1)).transpose(0, 1))
+    if grad_mixing is not None:
+        grad_mixing = grad_mixing.transpose(0, 1).reshape(mixing.shape)
     return [grad_pixels, grad_basis, grad_mixing]
 
 

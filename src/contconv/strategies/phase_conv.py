@@ -16,13 +16,12 @@ from contconv.precision import full_precision
 from contconv.strategies.classes import (
     classes,
     filters,
-    matrices,
     over_phases,
 )
 from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
-from contconv.strategies.products import Desk, correlated, sent_back
-from contconv.strategies.windows import add_windows, convolved, windows
+from contconv.strategies.products import Desk, convolves, correlated, sent_back
+from contconv.strategies.windows import add_windows, convolved, matrices, windows
 from contconv.transforms import one_by_one
 
 
@@ -104,9 +103,9 @@ class _GradPixels(_Bilinear):
         gradient, desk = dy.new_zeros(shape), Desk(dy)
         for one in classes(problem):
             own = filters(weights[one.phases], problem)
-            for images in one.pieces(problem):
-                seen = sent_back(matrices(dy, one, images, problem), own, desk)
-                add_windows(seen, gradient, one, images, problem)
+            for piece in one.pieces(problem):
+                columns = matrices(dy, piece, desk, by_rows=convolves(own, piece.rows))
+                add_windows(sent_back(columns, own, desk), gradient, piece)
         return gradient
 
     @staticmethod
@@ -138,9 +137,8 @@ class _GradWeights(_Bilinear):
         gradient, desk = dy.new_zeros(shape), Desk(dy)
         for one in classes(problem):
             own = None
-            for images in one.pieces(problem):
-                seen = windows(pixels, one, images, problem, desk)
-                own = correlated(seen, matrices(dy, one, images, problem), own, desk)
+            for piece in one.pieces(problem):
+                own = correlated(windows(pixels, piece, desk), matrices(dy, piece, desk), own, desk)
             if own is not None:  # there are images
                 gradient[one.phases] = over_phases(own, one, problem)
         return gradient

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from contconv.strategies.classes import Class, classes, filters
+from contconv.strategies.classes import Class, Piece, classes, filters
 from contconv.strategies.problem import Problem
-from contconv.strategies.products import Desk, applied
+from contconv.strategies.products import Desk, applied, convolves
 from contconv.transforms import unobserved
 
 KEPT_ENTRIES = 2**18  # of an index that is kept from call to call
@@ -25,36 +25,51 @@ def convolved(
     y = pixels.new_empty(problem.batch, *problem.out_size, problem.out_channels)
     for one in classes(problem):
         own = filters(weights_of(one), problem)
-        for images in one.pieces(problem):
-            part = one.of_outputs(y, images)
-            part.copy_(applied(windows(pixels, one, images, problem, desk), own, desk).reshape(part.shape))
+        for piece in one.pieces(problem):
+            part = piece.of_outputs(y)
+            seen = windows(pixels, piece, desk, by_rows=convolves(own, piece.rows))
+            part.copy_(applied(seen, own, desk).view(part.shape))
     return y
 
 
-def windows(pixels: Tensor, one: Class, images: slice, problem: Problem, desk: Desk) -> Tensor:
-    """pixels: [N, *seen, Cin] contiguous -> [M, B*g, T*Ci] what every output of a class sees."""
-    groups, channels, part = problem.groups, problem.in_channels, pixels[images]
-    sight = _sight(one, pixels)
-    where = (_lines if _small(sight, 1, len(part)) else _lines.__wrapped__)(sight, len(part), part.device)
+def matrices(y: Tensor, piece: Piece, desk: Desk, by_rows: bool = False) -> Tensor:
+    """[N, *out, Cout] -> [B*g, M, Co] of a class, in memory [M, B*g, Co] `by_rows`."""
+    part = piece.of_outputs(y)
+    filters = piece.one.filters * piece.problem.groups
+    if not by_rows:
+        return desk.sheet("outputs", *part.shape).copy_(part).view(filters, piece.rows, -1)
+    half = part.ndim // 2  # filters and rows have equally many dimensions
+    part = part.permute(*range(half, 2 * half), *range(half), -1)
+    return desk.sheet("outputs", *part.shape).copy_(part).view(piece.rows, filters, -1).transpose(0, 1)
+
+
+def windows(pixels: Tensor, piece: Piece, desk: Desk, by_rows: bool = False) -> Tensor:
+    """pixels: [N, *seen, Cin] contiguous -> [B*g, M, T*Ci] what every output of a class sees."""
+    one, problem, part = piece.one, piece.problem, pixels[piece.images]
+    groups, channels, sight = problem.groups, problem.in_channels, _sight(one, pixels)
+    lines = _lines if _small(sight, 1, len(part)) else _lines.__wrapped__
+    where = lines(sight, len(part), by_rows, part.device)
     # The taps of a line lie side by side, so that a window is one run of memory for each line, wherever it begins.
     begin = sum(block.begin * stride for block, stride in zip(one.blocks, sight.strides, strict=True))
     runs = part.view(-1)[begin * channels :].unfold(0, sight.taps[-1] * channels, channels)
     seen = desk.sheet("windows", len(where), runs.shape[1])
     torch.index_select(runs, 0, where, out=seen)
-    if groups > 1:
-        seen = seen.view(-1, one.filters, problem.taps, groups, channels // groups).transpose(2, 3)
-    return seen.reshape(-1, one.filters * groups, problem.taps * channels // groups)
+    shape = (piece.rows, one.filters) if by_rows else (one.filters, piece.rows)
+    seen = seen.view(*shape, problem.taps, groups, channels // groups)
+    if by_rows:
+        return seen.transpose(2, 3).reshape(piece.rows, one.filters * groups, -1).transpose(0, 1)
+    return seen.movedim(3, 1).reshape(one.filters * groups, piece.rows, -1)
 
 
-def add_windows(seen: Tensor, to: Tensor, one: Class, images: slice, problem: Problem) -> None:
-    """The transpose of `windows`: [M, B*g, T*Ci] added to what they were taken from, [N, *seen, Cin]."""
-    part, sight = to[images], _sight(one, to)
-    own = (sight, problem.groups, len(part))
-    landing = (_landing if _small(*own) else _landing.__wrapped__)(*own, part.device)
-    rows = seen.view(-1, problem.in_channels // problem.groups)
+def add_windows(seen: Tensor, to: Tensor, piece: Piece) -> None:
+    """The transpose of `windows`: [B*g, M, T*Ci] added to what they were taken from, [N, *seen, Cin]."""
+    problem, part, sight = piece.problem, to[piece.images], _sight(piece.one, to)
+    by_rows, reach = not seen.is_contiguous(), sight.reach()
+    landings = _landing if _small(sight, problem.groups, len(part)) else _landing.__wrapped__
+    landing = landings(sight, problem.groups, len(part), by_rows, part.device)
+    rows = (seen.transpose(0, 1) if by_rows else seen).reshape(-1, problem.in_channels // problem.groups)
     sums = F.embedding_bag(landing.where, rows, landing.begin, mode="sum")
-    reach = sight.reach()
-    touched = (slice(b.begin, b.begin + pixels) for b, pixels in zip(one.blocks, reach, strict=True))
+    touched = (slice(b.begin, b.begin + pixels) for b, pixels in zip(piece.one.blocks, reach, strict=True))
     part[(slice(None), *touched)].add_(sums.view(len(part), *reach, problem.in_channels))
 
 
@@ -62,7 +77,7 @@ def add_windows(seen: Tensor, to: Tensor, one: Class, images: slice, problem: Pr
 class Sight:
     """What the outputs of a class see of one image, counted from the first output's first tap: equal for many classes.
 
-    Outputs are in the order [*steps, *phases], their taps in that of the pixels.
+    Taps are in the order of the pixels.
     """
 
     starts: tuple[tuple[tuple[int, ...], ...], ...]  # for every axis, as a block's
@@ -79,17 +94,17 @@ class Sight:
         return math.prod(len(starts) * len(starts[0]) for starts in self.starts)
 
     def places(self) -> Tensor:
-        """[outputs] where in memory each one's first tap lies, counted in pixels."""
+        """[phases, steps] where in memory each output's first tap lies, counted in pixels."""
         axes, places = len(self.starts), torch.zeros((), dtype=torch.int64)
         for number, (starts, stride) in enumerate(zip(self.starts, self.strides, strict=True)):
             shape = [1] * (2 * axes)
-            shape[number], shape[axes + number] = len(starts), len(starts[0])
-            places = places + torch.tensor(starts).view(shape) * stride
-        return places.flatten()
+            shape[number], shape[axes + number] = len(starts[0]), len(starts)
+            places = places + torch.tensor(starts).mT.reshape(shape) * stride
+        return places.flatten(axes).flatten(0, axes - 1)
 
-    def of_taps(self, counts: Sequence[int]) -> "Sight":
-        """With neighbouring pixels in the place of outputs, so many along every axis: taps of the first output."""
-        return replace(self, starts=tuple((tuple(range(count)),) for count in counts))
+    def taps_of(self, counts: Sequence[int]) -> Tensor:
+        """[taps] where so many along every axis lie, counted from the first."""
+        return replace(self, starts=tuple((tuple(range(count)),) for count in counts)).places().flatten()
 
     def reach(self) -> list[int]:
         """Along every axis, how many pixels may be seen."""
@@ -108,30 +123,35 @@ def _small(sight: Sight, groups: int, images: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _lines(sight: Sight, images: int, device: torch.device) -> Tensor:
-    """[images*J*lines] where in memory each line of what an output sees begins, in pixels from the first."""
+def _lines(sight: Sight, images: int, by_rows: bool, device: torch.device) -> Tensor:
+    """[B*M*lines] where in memory each line of what an output sees begins, in pixels from the first."""
     with unobserved():
-        lines = sight.places()[:, None] + sight.of_taps([*sight.taps[:-1], 1]).places()
-        image = torch.arange(images)[:, None, None] * math.prod(sight.sizes)
-        return (image + lines).int().flatten().to(device)
+        first = sight.places()[:, None] + torch.arange(images)[:, None] * math.prod(sight.sizes)  # [B, images, steps]
+        first = first.flatten(1).mT if by_rows else first.flatten(1)
+        return (first[..., None] + sight.taps_of([*sight.taps[:-1], 1])).int().flatten().to(device)
 
 
 @dataclass(frozen=True)
 class Landing:
-    """What of the windows of outputs [images, J, g, T] lies on a seen pixel, pixel by pixel, in order."""
+    """What of the windows of outputs [B*g, M, T] lies on a seen pixel, pixel by pixel, in order."""
 
-    where: Tensor  # [images*J*g*T] of the windows
+    where: Tensor  # [B*g*M*T] of the windows
     begin: Tensor  # [images*reach*g] the first of those on each pixel
 
 
 @lru_cache(maxsize=64)
-def _landing(sight: Sight, groups: int, images: int, device: torch.device) -> Landing:
+def _landing(sight: Sight, groups: int, images: int, by_rows: bool, device: torch.device) -> Landing:
     with unobserved():
         near = replace(sight, sizes=tuple(sight.reach()))
-        pixel = near.places()[:, None, None] + near.of_taps(sight.taps).places()  # [J, 1, T]
-        seen = (pixel * groups + torch.arange(groups)[:, None]).int().flatten()  # [J, g, T]
-        order = seen.argsort(stable=True).int()
-        count = seen.bincount(minlength=math.prod(near.sizes) * groups)
-        image = torch.arange(images, dtype=torch.int32)[:, None] * len(order)
-        begin = (count.cumsum(0) - count).int()
-        return Landing((image + order).flatten().to(device), (image + begin).flatten().to(device))
+        pixel = near.places()[:, None, :, None] + near.taps_of(sight.taps)  # [B, 1, steps, T]
+        seen = pixel * groups + torch.arange(groups)[:, None, None]  # [B, g, steps, T]
+        (filters, _, steps, taps), rows = seen.shape, images * seen.shape[2]
+        to_filter, to_row = (1, filters * groups) if by_rows else (rows, 1)
+        order = seen.flatten().argsort(stable=True)
+        filter, row, tap = order // (steps * taps), order // taps % steps, order % taps
+        where = (filter * to_filter + row * to_row) * taps + tap
+        image = torch.arange(images)[:, None]
+        count = seen.flatten().bincount(minlength=math.prod(near.sizes) * groups)
+        begin = image * len(order) + count.cumsum(0) - count
+        where = where + image * (steps * to_row * taps)
+        return Landing(where.int().flatten().to(device), begin.int().flatten().to(device))
