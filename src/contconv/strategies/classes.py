@@ -107,18 +107,24 @@ class Piece:
 def classes(problem: Problem) -> tuple[Class, ...]:
     """All of a problem's."""
     filter_bytes = problem.taps * problem.weights * max(problem.dtype.itemsize, 4)
-    return _classes(problem.axes, max(1, FILTER_BYTES // filter_bytes))
+    outputs = PIECE_BYTES // _seen_bytes(problem, max(1, problem.batch))
+    return _classes(problem.axes, max(1, FILTER_BYTES // filter_bytes), outputs)
 
 
 @lru_cache(maxsize=1024)
-def _classes(axes: tuple[Axis, ...], most: int) -> tuple[Class, ...]:
-    """With at most so many filters, if several rows are computed at once."""
+def _classes(axes: tuple[Axis, ...], most: int, outputs: int) -> tuple[Class, ...]:
+    """With at most so many filters, if several rows are computed at once, and so many outputs of an image, if those are
+    rows side by side: fewer filters for all images are better than more for some, but the rows of a phase that comes
+    again reach over the whole image, and each class passes over what it reaches."""
     *leading, last = axes
     found = []
     for columns in blocks(last, last.phases):
-        together = max(1, most // columns.phases)
+        together = most // columns.phases
+        if leading and leading[-1].phases == leading[-1].out_size:
+            together = min(together, outputs // columns.count)
         others = [
-            blocks(axis, together if number == len(leading) else 1) for number, axis in enumerate(leading, start=1)
+            blocks(axis, max(1, together) if number == len(leading) else 1)
+            for number, axis in enumerate(leading, start=1)
         ]
         found += [Class((*some, columns)) for some in product(*others)]
     return tuple(found)

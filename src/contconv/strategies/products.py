@@ -19,13 +19,17 @@ class Desk:
     def __init__(self, like: Tensor) -> None:
         self.like = like
         self.sheets: dict[str, Tensor] = {}
+        self.shaped: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 
     def sheet(self, name: str, *shape: int) -> Tensor:
         """Uninitialised, until the next one of that name."""
-        count = math.prod(shape)
-        if name not in self.sheets or self.sheets[name].numel() < count:
-            self.sheets[name] = self.like.new_empty(count)
-        return self.sheets[name][:count].view(shape)
+        if (name, shape) not in self.shaped:
+            count = math.prod(shape)
+            if name not in self.sheets or self.sheets[name].numel() < count:
+                self.sheets[name] = self.like.new_empty(count)
+                self.shaped = {key: sheet for key, sheet in self.shaped.items() if key[0] != name}
+            self.shaped[name, shape] = self.sheets[name][:count].view(shape)
+        return self.shaped[name, shape]
 
 
 def convolves(own: Tensor, rows: int) -> bool:
