@@ -1,6 +1,8 @@
 """Less memory costs time, never a digit."""
 
 import re
+import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import contconv
+from contconv.functional import planned
+from contconv.strategies import STRATEGIES
+from contconv.strategies.chunked import Chunked
+from contconv.strategies.factored import Factored
+from contconv.strategies.phases import Phases
 
 
 def least_limit(layer, x, call) -> int:
@@ -27,7 +34,7 @@ def test_row_by_row_the_output_and_the_gradients_are_the_same(problem, kernel, s
     if run(problem, kernel, strategy, input_of(problem)) is None:
         return
     whole, limited = (layer_of(problem, kernel, strategy=strategy) for _ in range(2))
-    limited.memory_limit = least_limit(limited, input_of(problem), problem.call)
+    limited.memory_limit = least_limit(limited, input_of(problem).requires_grad_(), problem.call)
     got, want = (outputs(layer, problem) for layer in (limited, whole))
     assert_near(got[0], expected(problem, kernel, whole, input_of(problem)))
     for one, other in zip(got, want, strict=True):
@@ -51,6 +58,78 @@ class LargestTensor(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor) and not function.is_view:
                 self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
         return result
+
+
+class Living(TorchDispatchMode):
+    """Counts the bytes of tensors that operators have made and somebody still has."""
+
+    now = peak = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.storages:
+                self._enter(tensor.untyped_storage())
+        return result
+
+    def _enter(self, storage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self.storages.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._leave, key, size)
+
+    def _leave(self, key, size) -> None:
+        self.storages.discard(key)
+        self.now -= size
+
+
+# batch, channels, size, scale: few phases and many, few channels and many, one image and several
+SHAPES = [
+    (20, (32, 32), (32, 32), (0.6789, 0.7123)),
+    (8, (32, 32), (64, 64), (2 / 3, 2 / 3)),
+    (2, (96, 96), (16, 16), (0.6789, 0.7123)),
+    (4, (16, 16), (32, 32), (1.7, 2.3)),
+    (16, (3, 32), (40, 40), (0.6789, 0.7123)),
+    (16, (64, 3), (24, 24), (5 / 6, 3 / 4)),
+    (1, (32, 32), (64, 64), (0.6789, 0.7123)),
+    (32, (64, 64), (16, 16), (5 / 6, 4 / 5)),
+]
+
+
+INNER = (STRATEGIES["reference"], Phases(native=False), Factored(native=False))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
+@pytest.mark.parametrize("inner", INNER, ids=lambda inner: inner.name)
+@pytest.mark.parametrize(("batch", "channels", "size", "scale"), SHAPES, ids=str)
+def test_no_more_is_alive_than_is_told(batch, channels, size, scale, inner, limited, training):
+    """Beyond the input, the output, and their gradients and the parameters'."""
+    layer = contconv.ContinuousConv2d(*channels, 3)
+    x = torch.randn(batch, channels[0], *size).to(memory_format=torch.channels_last).requires_grad_(training)
+    problem = planned(
+        x.shape, layer.kernel, scale=scale, size=None, padding_mode="zeros", antialias=False, center=0,
+        training=training,
+    )  # fmt: skip
+    strategy = inner
+    if limited:
+        strategy = Chunked(inner)
+        one_row = strategy.cost(replace(problem, memory_limit=1)).bytes
+        problem = replace(problem, memory_limit=3 * one_row // 2)
+        assert strategy.cost(problem).bytes <= problem.memory_limit
+    with Living() as living, torch.set_grad_enabled(training):
+        y = strategy.run(x, layer.kernel, layer.bias, problem)
+        everything = [x, y]
+        if training:
+            everything += torch.autograd.grad(y, [x, *layer.parameters()], torch.ones_like(y))
+            everything.append(y)  # for its gradient
+    beyond = living.peak - sum(4 * tensor.numel() for tensor in everything)
+    assert beyond <= 1.1 * strategy.cost(problem).bytes + 2**18  # of indices, which are kept from call to call
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ def differentiated() -> bool:
     return any(interpreter.key() != torch._C._functorch.TransformType.Vmap for interpreter in stack or ())
 
 
+def batched(tensor: Tensor) -> bool:
+    """Whether it is many at once, of `torch.autograd.grad(is_grads_batched=True)`: nothing can be written to."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
 def traced() -> bool:
     """Whether tensors may be fakes: a tracer is at work, and not just somebody who counts or prints."""
     if torch.compiler.is_compiling():

@@ -1,6 +1,6 @@
 """A problem cut into blocks of images and output rows that need a bounded amount of memory each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from contconv.grid import cut
 from contconv.kernels import Kernel
 from contconv.strategies.problem import Problem
-from contconv.strategies.recompute import owns_its_inputs, recomputed
+from contconv.strategies.recompute import Piece, owns_its_inputs, recomputed
 from contconv.transforms import forward_mode, transformed
 
 Run = Callable[[Tensor, Kernel, Tensor | None, Problem], Tensor]
@@ -57,19 +57,16 @@ def run_in_blocks(
     probe = x.new_zeros(1, len(problem.axes), dtype=torch.float32)
     if not (transformed() or forward_mode()) and not owns_its_inputs(kernel, _basis_and_mixing, probe):
         return run(x, kernel, bias, problem)
-    parts = x.split(images) if images else (x,)
-    return torch.cat([torch.cat(list(_rows(run, part, kernel, bias, problem, rows)), dim=2) for part in parts])
+    count, height = len(x), problem.axes[0].out_size
+    bands = [slice(start, min(start + images, count)) for start in range(0, count, max(1, images))] or [slice(0, 0)]
+    steps = [slice(start, min(start + rows, height)) for start in range(0, height, rows)]
+    return recomputed([[_piece(run, problem, band, step) for step in steps] for band in bands], kernel, x, bias)
+
+
+def _piece(run: Run, problem: Problem, images: slice, rows: slice) -> Piece:
+    part = block(problem, images.stop - images.start, rows.start, rows.stop)
+    return Piece(images, rows, lambda kernel, x, bias: run(x, kernel, bias, part))
 
 
 def _basis_and_mixing(kernel: Kernel, d: Tensor) -> tuple[Tensor, Tensor]:
     return kernel.basis(d.to(torch.promote_types(kernel.mixing.dtype, d.dtype))), kernel.mixing
-
-
-def _rows(run: Run, x: Tensor, kernel: Kernel, bias: Tensor | None, problem: Problem, rows: int) -> Iterator[Tensor]:
-    for start in range(0, problem.axes[0].out_size, rows):
-        part = block(problem, x.shape[0], start, start + rows)
-
-        def call(module: Kernel, x: Tensor, bias: Tensor | None, part: Problem = part) -> Tensor:
-            return run(x, module, bias, part)
-
-        yield recomputed(call, kernel, x, bias)

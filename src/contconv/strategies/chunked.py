@@ -24,7 +24,7 @@ class Chunked:
 
     def why_not(self, problem: Problem) -> list[str]:
         reasons = [f"{self.inner.name}: {reason}" for reason in self.inner.why_not(problem)]
-        least = self.inner.cost(block(problem, min(1, problem.batch), 0, 1)).bytes
+        least = self._needed(block(problem, min(1, problem.batch), 0, 1))
         if problem.memory_limit is not None and least > problem.memory_limit:
             reasons.append(f"memory_limit={problem.memory_limit} is less than the {least} bytes that one row needs")
         return reasons
@@ -32,7 +32,7 @@ class Chunked:
     def cost(self, problem: Problem) -> Cost:
         images, rows = sizes = self._sizes(problem)
         macs = macs_in_blocks(problem, lambda part: self.inner.cost(part).macs, sizes)
-        return Cost(macs, self.inner.cost(block(problem, images, 0, rows)).bytes)
+        return Cost(macs, self._needed(block(problem, images, 0, rows)))
 
     def engine(self, problem: Problem) -> str:
         return self.name
@@ -45,4 +45,11 @@ class Chunked:
 
     def _sizes(self, problem: Problem) -> tuple[int, int]:
         limit = DEFAULT_LIMIT if problem.memory_limit is None else problem.memory_limit
-        return block_sizes(problem, lambda part: self.inner.cost(part).bytes, limit)
+        return block_sizes(problem, self._needed, limit)
+
+    def _needed(self, part: Problem) -> int:
+        """By a block: its output, and on the way back its gradients, are besides those of the whole."""
+        numbers = part.batch * part.out_channels * part.outputs
+        if part.training:
+            numbers += part.pixels + part.basis_functions * part.weights
+        return self.inner.cost(part).bytes + part.width * numbers

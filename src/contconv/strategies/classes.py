@@ -106,7 +106,7 @@ class Piece:
 
 def classes(problem: Problem) -> tuple[Class, ...]:
     """All of a problem's."""
-    filter_bytes = problem.taps * problem.weights * max(problem.dtype.itemsize, 4)
+    filter_bytes = problem.taps * problem.weights * problem.width
     outputs = PIECE_BYTES // _seen_bytes(problem, max(1, problem.batch))
     return _classes(problem.axes, max(1, FILTER_BYTES // filter_bytes), outputs)
 
@@ -153,7 +153,7 @@ def piece_bytes(problem: Problem) -> int:
 
 def _seen_bytes(problem: Problem, outputs: int) -> int:
     """By so many outputs of one image."""
-    return outputs * problem.taps * problem.in_channels * max(problem.dtype.itemsize, 4)
+    return outputs * problem.taps * problem.in_channels * problem.width
 
 
 def filters(weights: Tensor, problem: Problem) -> Tensor:

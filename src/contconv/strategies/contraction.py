@@ -65,7 +65,9 @@ def contracted_bytes(problem: Problem) -> int:
         numbers = problem.outputs * problem.in_channels * (3 * problem.taps + 2 * functions)
     else:
         numbers = functions * problem.out_channels * (3 * problem.outputs * problem.taps + inputs_read(problem))
-    return max(problem.dtype.itemsize, 4) * (problem.batch * numbers + problem.outputs * problem.taps * functions)
+    mixing = (3 if problem.training else 1) * functions * problem.weights  # turned around, and its gradient
+    own = problem.outputs * problem.taps
+    return problem.width * (problem.batch * numbers + own * functions + mixing) + 8 * own  # and an index
 
 
 def basis_per_output(kernel: Kernel, problem: Problem) -> Tensor:

@@ -47,17 +47,21 @@ class Phases:
         macs = problem.macs + made
         if self._native(problem):
             return Cost(macs, native_bytes(problem, "filters"))
+        answers = problem.batch * problem.out_channels * problem.outputs
         if waste(problem) <= MOST_WASTE:
             wide = waste(problem)
-            return Cost(
-                round(wide * problem.macs) + made,
-                max(problem.dtype.itemsize, 4) * (int((1 + wide) * filters) + problem.pixels),
-            )
+            numbers = int((1 + wide) * filters) + problem.pixels + answers  # interleaved, and not yet
+            return Cost(round(wide * problem.macs) + made, problem.width * numbers)
         of_a_class = most_filters(problem) * problem.taps * problem.weights
         kept = of_a_class if filters_pass(problem) else filters
-        numbers = 2 * kept + of_a_class + problem.batch * problem.in_channels * problem.inputs
-        indices = 24 * piece_bytes(problem) // (max(problem.dtype.itemsize, 4) * problem.in_channels // problem.groups)
-        return Cost(macs, max(problem.dtype.itemsize, 4) * numbers + 2 * piece_bytes(problem) + indices)
+        basis = problem.phases * problem.taps * problem.basis_functions
+        numbers = 2 * kept + of_a_class + problem.batch * problem.in_channels * problem.inputs + basis
+        piece = piece_bytes(problem)
+        needed = 2 * piece + 24 * piece // (problem.width * problem.in_channels // problem.groups)  # and indices
+        if problem.training:
+            numbers += basis
+            needed += piece // problem.taps * (problem.in_channels + problem.out_channels) // problem.in_channels
+        return Cost(macs, problem.width * numbers + needed)
 
     def engine(self, problem: Problem) -> str:
         if self._native(problem):

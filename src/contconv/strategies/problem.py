@@ -88,6 +88,11 @@ class Problem:
         return self.batch * (self.in_channels * self.inputs + self.out_channels * self.outputs)
 
     @cached_property
+    def width(self) -> int:
+        """Bytes of a number that is computed with."""
+        return max(self.dtype.itemsize, 4)
+
+    @cached_property
     def macs(self) -> int:
         """Multiply-adds of filters applied to pixels."""
         return self.batch * self.outputs * self.taps * self.weights
@@ -110,7 +115,8 @@ def biased(y: Tensor, bias: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a forward pass takes: multiply-adds, and bytes beyond input, output and parameters."""
+    """Multiply-adds of a forward pass, and bytes beyond input, output, parameters and their gradients, with the way
+    back where there will be one."""
 
     macs: int
     bytes: int

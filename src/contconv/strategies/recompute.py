@@ -1,6 +1,7 @@
-"""Forget everything between forward and backward but the arguments, and compute it again when it is needed."""
+"""Compute in pieces, forget everything between forward and backward but the arguments, and compute it again there."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,27 +10,31 @@ from torch.autograd import Function
 from torch.func import functional_call
 
 from contconv.precision import full_precision
-from contconv.transforms import forward_mode, transformed
+from contconv.transforms import batched, forward_mode, transformed
 
 
-def recomputed(run: Callable[..., Tensor], module: nn.Module, x: Tensor, *tensors: Tensor | None) -> Tensor:
-    """run(module, x, *tensors), keeping only tensors and parameters; differentiable to any order.
+@dataclass(frozen=True)
+class Piece:
+    """run(module, x[images], *tensors) is y[images, :, rows]."""
 
-    `torch.utils.checkpoint` would read the module's parameters again in backward, and they are other ones by then under
-    `torch.func.functional_call`. Under a transform of torch.func nothing is forgotten: it has a tape of its own.
+    images: slice
+    rows: slice
+    run: Callable[..., Tensor]
+
+
+def recomputed(bands: Sequence[Sequence[Piece]], module: nn.Module, x: Tensor, *tensors: Tensor | None) -> Tensor:
+    """All of y, keeping only tensors and parameters; differentiable to any order. A band is all pieces of some images.
+
+    Beside y, and the gradients, one piece at a time is in memory. `torch.utils.checkpoint` would read the module's
+    parameters again in backward, and they are other ones by then under `torch.func.functional_call`. Under a transform
+    of torch.func nothing is forgotten: it has a tape of its own.
     """
+    work = _Work(bands, module, 1 + len(tensors))
+    y: Tensor
     if transformed() or forward_mode():
-        return run(module, x, *tensors)
-    parameters = dict(module.named_parameters(prefix="module"))
-    caller = _Caller(module, run)
-    count = 1 + len(tensors)
-
-    def call(*arguments: Any) -> Tensor:
-        lent = dict(zip(parameters, arguments[count:], strict=True))
-        with full_precision(arguments[0].device):
-            return functional_call(caller, lent, arguments[:count])
-
-    y: Tensor = _Recomputed.apply(call, x, *tensors, *parameters.values())
+        y = work.joined(x, *tensors, *work.parameters.values())
+    else:
+        y = _Recomputed.apply(work, x, *tensors, *work.parameters.values())
     return y
 
 
@@ -37,35 +42,106 @@ def owns_its_inputs(module: nn.Module, probe: Callable[..., Sequence[Tensor]], *
     """Whether probe(module, *arguments) takes no gradient to anything but the module's own parameters."""
     frozen = {name: parameter.detach() for name, parameter in module.named_parameters(prefix="module")}
     with torch.enable_grad():
-        return not any(y.requires_grad for y in functional_call(_Caller(module, probe), frozen, arguments))
+        return not any(y.requires_grad for y in functional_call(_Caller(module), frozen, (probe, *arguments)))
+
+
+class _Work:
+    """The pieces as functions of x, some tensors and the module's parameters."""
+
+    def __init__(self, bands: Sequence[Sequence[Piece]], module: nn.Module, arguments: int) -> None:
+        self.bands = bands
+        self.parameters = dict(module.named_parameters(prefix="module"))
+        self.caller = _Caller(module)
+        self.arguments = arguments
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [piece for band in self.bands for piece in band]
+
+    def part(self, piece: Piece, *tensors: Tensor | None) -> Tensor:
+        """Of x that has no other images than the piece's."""
+        lent: Any = dict(zip(self.parameters, tensors[self.arguments :], strict=True))
+        with full_precision(next(tensor for tensor in tensors if tensor is not None).device):
+            part: Tensor = functional_call(self.caller, lent, (piece.run, *tensors[: self.arguments]))
+        return part
+
+    def joined(self, x: Tensor, *tensors: Tensor | None) -> Tensor:
+        """All of y, of one operation after the other."""
+        whole = [[self.part(piece, x[piece.images], *tensors) for piece in band] for band in self.bands]
+        return torch.cat([torch.cat(band, dim=2) for band in whole])
 
 
 class _Recomputed(Function):
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
-        ctx.call = call
-        ctx.save_for_backward(*tensors)
-        return call(*tensors)
+    def forward(ctx: Any, work: _Work, x: Tensor, *tensors: Tensor | None) -> Tensor:
+        ctx.work = work
+        ctx.save_for_backward(x, *tensors)
+        pieces, y = work.pieces, None
+        for piece in pieces:
+            part = work.part(piece, x[piece.images], *tensors)
+            if y is None:
+                y = _empty(part, len(x), pieces[-1].rows.stop) if len(pieces) > 1 else part
+            if y is not part:
+                y[piece.images, :, piece.rows] = part
+        assert y is not None
+        return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         needs = ctx.needs_input_grad[1:]
-        tensors = ctx.saved_tensors
-        wanted = [tensor for tensor, need in zip(tensors, needs, strict=True) if need]
-        create_graph = torch.is_grad_enabled()
+        # Somebody may want to differentiate this, or wants many at once.
+        gradients = _differentiable if torch.is_grad_enabled() or batched(dy) else _gradients
+        x, *tensors = ctx.saved_tensors
+        return None, *gradients(ctx.work, x, tensors, dy, needs)
+
+
+def _gradients(
+    work: _Work, x: Tensor, tensors: Sequence[Tensor | None], dy: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    wanted = [number for number, need in enumerate(needs) if need]
+    sums: dict[int, Tensor] = {}
+    for piece in work.pieces:
+        own = [tensor if tensor is None else tensor.detach() for tensor in (x[piece.images], *tensors)]
+        leaves = zip(own, needs, strict=True)
+        variables = [tensor.requires_grad_() for tensor, need in leaves if need and tensor is not None]
         with torch.enable_grad():
-            y = ctx.call(*tensors)
-            found = iter(torch.autograd.grad(y, wanted, dy, create_graph=create_graph, allow_unused=True))
-        return None, *(next(found) if need else None for need in needs)
+            part = work.part(piece, *own)
+        found = torch.autograd.grad(part, variables, dy[piece.images, :, piece.rows], allow_unused=True)
+        del part
+        for number, gradient in zip(wanted, found, strict=True):
+            if gradient is not None:
+                if number not in sums:
+                    sums[number] = torch.zeros_like(gradient if number else x)
+                total = sums[number] if number else sums[number][piece.images]
+                total += gradient
+    return [sums.get(number) for number in range(len(needs))]
+
+
+def _differentiable(
+    work: _Work, x: Tensor, tensors: Sequence[Tensor | None], dy: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    wanted = [tensor for tensor, need in zip((x, *tensors), needs, strict=True) if need and tensor is not None]
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        y = work.joined(x, *tensors)
+        found = iter(torch.autograd.grad(y, wanted, dy, create_graph=create_graph, allow_unused=True))
+    return [next(found) if need else None for need in needs]
+
+
+def _empty(part: Tensor, images: int, rows: int) -> Tensor:
+    """[images, C, rows, ...] in the memory format of a part."""
+    channels, (_, *others) = part.shape[1], part.shape[2:]
+    if part.movedim(1, -1).is_contiguous():
+        return part.new_empty(images, rows, *others, channels).movedim(-1, 1)
+    return part.new_empty(images, channels, rows, *others)
 
 
 class _Caller(nn.Module):
-    """A function of a module as a module, so that `functional_call` can lend it parameters."""
+    """A call with a module as a module, so that `functional_call` can lend it parameters."""
 
-    def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.run = run
 
-    def forward(self, *tensors: Tensor | None) -> Any:
-        return self.run(self.module, *tensors)
+    def forward(self, run: Callable[..., Any], *tensors: Any) -> Any:
+        return run(self.module, *tensors)

@@ -19,13 +19,12 @@ class Reference:
         return []
 
     def cost(self, problem: Problem) -> Cost:
-        width = max(problem.dtype.itemsize, 4)
         weights = problem.taps * problem.weights
         neighbours = problem.batch * problem.in_channels * problem.taps
         return Cost(
             macs=(problem.batch * problem.outputs + problem.phases * problem.basis_functions) * weights
             + problem.sampling_macs,
-            bytes=width * problem.outputs * (2 * weights + 3 * neighbours),
+            bytes=problem.width * problem.outputs * ((3 if problem.training else 2) * weights + 3 * neighbours),
         )
 
     def engine(self, problem: Problem) -> str:

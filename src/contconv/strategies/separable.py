@@ -35,7 +35,7 @@ class Separable:
             sizes[number] = axis.out_size
             macs += math.prod(sizes) * axis.taps
             largest = max(largest, math.prod(sizes))
-        width = max(problem.dtype.itemsize, 4)
+        width = problem.width
         sampling = problem.basis_macs * sum(axis.phases * axis.taps for axis in problem.axes)
         return Cost(macs=problem.batch * macs + sampling, bytes=3 * width * problem.batch * largest)
 
