@@ -41,6 +41,12 @@ IN_PLACE_BYTES = 128 * 2**10
 MIXED_BYTES = 2 * 2**20
 FEWEST_ROWS = 4
 
+# Copies of a gradient that threads add to apart, as in the kernel.
+FEWEST_COPIES, MOST_COPIES = 4, 16
+PANEL, PANELS_BYTES = 32, 512 * 2**10  # output channels that are shared out together, all of them if filters are small
+PIXELS_OF_A_CLASS, PIXELS_OF_A_SHARE = 6 * 48, 1024
+FEW_COPIES_BYTES, FILTERS_COPIES_BYTES, COPIES_BYTES = 4 * 2**20, 8 * 2**20, 16 * 2**20
+
 CPU = torch.device("cpu")
 
 
@@ -167,7 +173,9 @@ def _cut(problem: Problem, number: int, start: int, stop: int) -> tuple[Axis, ..
 def native_bytes(problem: Problem, algorithm: str) -> int:
     """What a call of the native kernel needs beyond input, output and parameters."""
     plan = plan_of(problem, algorithm)
-    filters = problem.phases if plan.filters else torch.get_num_threads()
+    own = 8 * problem.taps * problem.weights * (problem.phases if plan.filters else torch.get_num_threads())
+    if algorithm != "filters":
+        own = _mixing_bytes(problem)
     basis = _basis_bytes(problem)
     if plan.in_place and algorithm in sampled.FOR_PIXELS:
         at_once = max(min(basis, IN_PLACE_BYTES), basis // problem.outputs)
@@ -176,7 +184,34 @@ def native_bytes(problem: Problem, algorithm: str) -> int:
         basis = basis // problem.axes[plan.axis].out_size * plan.rows
     if algorithm == "few-outputs":
         basis += _mixed_bytes(problem) * torch.get_num_threads()
-    return basis + 8 * filters * problem.taps * problem.weights
+    back = _back_bytes(problem, algorithm, plan) if problem.training else 0
+    return basis + own + back
+
+
+def _back_bytes(problem: Problem, algorithm: str, plan: Plan) -> int:
+    """What gradients take besides, at most: mixing in the orders that the passes want it in, and copies of its gradient
+    (of few filters', that of the filters) to which threads add apart; cpp/grad_weights.h, few_gradients.h and
+    factored_gradients.h say how many."""
+    mixing, pixels = _mixing_bytes(problem), problem.batch * problem.outputs
+    if plan.filters:
+        filters = 4 * problem.phases * problem.taps * problem.weights
+        shares = max(FEWEST_COPIES, pixels // (PIXELS_OF_A_CLASS * problem.phases))
+        return mixing + min(shares, _copies(filters, FEW_COPIES_BYTES)) * filters
+    if algorithm != "filters":
+        shares = max(MOST_COPIES // 2, pixels // PIXELS_OF_A_SHARE)
+        return (min(shares, _copies(mixing, COPIES_BYTES)) + 1) * mixing
+    panels = problem.groups * math.ceil(problem.out_channels / problem.groups / PANEL)
+    together = 4 * problem.taps * problem.weights <= PANELS_BYTES
+    shares = MOST_COPIES // 2 if together else math.ceil(MOST_COPIES / panels)
+    return (min(shares, _copies(mixing, FILTERS_COPIES_BYTES)) + 3) * mixing
+
+
+def _mixing_bytes(problem: Problem) -> int:
+    return 4 * problem.basis_functions * problem.weights * (problem.taps if problem.per_tap else 1)
+
+
+def _copies(size: int, most_bytes: int) -> int:
+    return min(MOST_COPIES, max(FEWEST_COPIES, most_bytes // max(1, size)))
 
 
 def _mixed_bytes(problem: Problem) -> int:

@@ -12,7 +12,8 @@ class Chunks {
   // most_copies: 0 where no gradient of a stored basis is wanted.
   Chunks(const Geometry& geometry, int64_t most_chunks, int64_t most_copies)
       : g(geometry), bands(cut(g, most_chunks, most_copies)),
-        count(bands.count > 1 ? bands.count : most(1, least(g.p.batch, most_copies > 0 ? most_copies : most_chunks))),
+        count(bands.count > 1 ? bands.count
+                              : most(1, least(g.p.batch, most_copies > 0 ? least(most_chunks, most_copies) : most_chunks))),
         copies(most_copies == 0 || (bands.count > 1 && bands.of == Bands::Of::phases) ? 1 : count) {}
 
   // Chunks turn, turn + turns() and so on may be worked on at the same time.

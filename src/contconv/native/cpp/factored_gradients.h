@@ -311,16 +311,13 @@ class FactoredGradients {
     }
     if (!to.mixing) return;
     const Strides s{g.p.rank, g.p.out_channels * g.group_in, g.group_out, g.group_in, 1};
-    const Buffer<float> sums(panels.count() * mixing_size);
     const int team = g.team(panels.count() * chunks.count * mixing_size);
-    for (int64_t j = 0; j < panels.count(); ++j) {
-      const float* parts = mixing_parts.data() + j * chunks.count * mixing_size;
-      add_parts(sums.data() + j * mixing_size, parts, mixing_size, chunks.count, team);
-    }
-    if (turned) return unpack_strips(sums.data());
+    for (int64_t j = 0; j < panels.count(); ++j)
+      add_parts(mixing_part(j, 0), mixing_part(j, 0), mixing_size, chunks.count, team);
+    if (turned) return unpack_strips(mixing_part(0, 0));
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t j = 0; j < panels.count(); ++j)
-      unpack(to.mixing + origin(panels[j]), sums.data() + j * mixing_size, s, panels[j].lanes, g.group_out * kWidth);
+      unpack(to.mixing + origin(panels[j]), mixing_part(j, 0), s, panels[j].lanes, g.group_out * kWidth);
   }
 
   const Geometry& g;

@@ -66,13 +66,13 @@ inline void fill_zero_together(float* data, int64_t count) {
   for (int64_t i = 0; i < ceil_div(count, kPiece); ++i) fill_zero(data + i * kPiece, least(kPiece, count - i * kPiece));
 }
 
-// to[size] = sum over parts of parts[count][size], in order
+// to[size] = sum over parts of parts[count][size], in order; `to` may be the first part
 inline void add_parts(float* to, const float* parts, int64_t size, int64_t count, int threads) {
   constexpr int64_t kPiece = 4096;   // stays in the first cache while parts are added
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t piece = 0; piece < ceil_div(size, kPiece); ++piece) {
     const int64_t first = piece * kPiece, length = least(kPiece, size - first);
-    std::memcpy(to + first, parts + first, static_cast<size_t>(length) * sizeof(float));
+    if (to != parts) std::memcpy(to + first, parts + first, static_cast<size_t>(length) * sizeof(float));
     for (int64_t j = 1; j < count; ++j)
       for (int64_t i = first; i < first + length; ++i) to[i] += parts[j * size + i];
   }
