@@ -122,3 +122,14 @@ def test_sums_over_thousands_of_taps_stay_exact(isa, channels):
     with torch.no_grad():
         have, want = layer(x, scale=0.025), layer.double()(x.double(), scale=0.025)
     assert relative_error(have, want) < 4e-6
+
+
+@pytest.mark.parametrize("strategy", ["phases", "factored"])
+@pytest.mark.parametrize("channels", [(3, 20), (17, 9)], ids=["few inputs", "neither"])
+def test_gradients_are_sums_over_thousands_of_taps_as_well(isa, channels, strategy):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(*channels, 3, antialias=True, padding_mode="replicate", strategy=strategy)
+    x = torch.rand(1, channels[0], 160, 96)
+    have = layer_gradients(layer, x, 0.0125)
+    for name, wanted in layer_gradients(layer.double(), x.double(), 0.0125).items():
+        assert relative_error(have[name], wanted) < (1e-5 if name == "x" else 4e-6), name

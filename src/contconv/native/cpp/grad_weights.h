@@ -63,11 +63,15 @@ CONTCONV_APART void add_mixing_gradient(const Filters& f, const Panel& panel, co
   for_each_tile(f.rank, panel.vecs(), [&](int64_t first, auto tile_rows, auto vecs) {
     constexpr int Rows = decltype(tile_rows)::value, Vecs = decltype(vecs)::value;
     for (int64_t k = 0; k < f.rows; ++k) {
-      float* target = to + (k * f.rank + first) * kWidth;
-      Tile<Rows, Vecs> acc;
-      acc.for_each([&](int i, int v, Vec& value) { value = load(target + i * kWidth + v * kLanes); });
-      dot_tile(acc, basis_rows + first, 0, 1, 0, depth, filter_gradient + k * pitch, 0);
-      acc.for_each([&](int i, int v, Vec value) { store(target + i * kWidth + v * kLanes, value); });
+      for (int64_t term = 0; term < depth; term += kLongestSum) {
+        Tile<Rows, Vecs> acc;
+        dot_tile(acc, basis_rows + first, 0, 1, term, least(kLongestSum, depth - term),
+                 filter_gradient + k * pitch + term * kWidth, 0);
+        acc.for_each([&](int i, int v, Vec value) {
+          float* target = to + (k * f.rank + first + i) * kWidth + v * kLanes;
+          store(target, load(target) + value);
+        });
+      }
     }
   });
 }
