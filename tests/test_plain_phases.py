@@ -111,3 +111,25 @@ def test_only_the_gradients_that_are_wanted_are_made(needed):
     having = {name for name, tensor in {"x": x, "bias": layer.bias}.items() if tensor.grad is not None}
     having |= {"kernel"} if all(p.grad is not None for p in layer.kernel.parameters()) else set()
     assert having == {needed}
+
+
+@pytest.mark.parametrize("kernel", ["internal", "internal-per-tap"])
+@pytest.mark.parametrize("strategy", [Phases(native=False), *STRATEGIES.values()], ids=lambda one: one.name)
+def test_many_gradients_at_once_are_right_or_refused(strategy, kernel):
+    layer = contconv.ContinuousConv2d(3, 4, 3, kernel=kernel).double()
+    x = torch.randn(2, 3, 9, 8, dtype=torch.float64, requires_grad=True)
+    problem = planned(
+        x.shape, layer.kernel, scale=0.6789, size=None, padding_mode="zeros", antialias=False, center=0, training=True,
+        dtype=x.dtype,
+    )  # fmt: skip
+    if strategy.why_not(problem):
+        return
+    y = strategy.run(x, layer.kernel, layer.bias, problem)
+    many = torch.randn(3, *y.shape, dtype=y.dtype)
+    if strategy.name == "phases":
+        with pytest.raises(NotImplementedError, match=r"one gradient at a time.*use torch\.func"):
+            torch.autograd.grad(y, x, many, is_grads_batched=True)
+        return
+    (found,) = torch.autograd.grad(y, x, many, is_grads_batched=True, retain_graph=True)
+    for one, dy in zip(found, many, strict=True):
+        assert_near(one, torch.autograd.grad(y, x, dy, retain_graph=True)[0])

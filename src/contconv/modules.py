@@ -24,6 +24,7 @@ from contconv.size import (
     scales_and_sizes,
 )
 from contconv.strategies import check_name
+from contconv.transforms import unobserved
 
 INSTEAD = {
     "stride": "give scale=1/2 for a stride of 2, to the layer or to a call",
@@ -224,10 +225,11 @@ class ContinuousConv(Resizing):
     def _kernel_repr(self) -> str:
         """The kernel's name where a name makes an equal one, else the kernel's own repr."""
         channels = self.in_channels, self.out_channels
-        fresh = {
-            name: repr(make(*channels, self.kernel_size, groups=self.groups, device="meta"))
-            for name, make in KERNELS.items()
-        }
+        with unobserved():  # vmap(layer) asks for the layer's name, and allows no random numbers
+            fresh = {
+                name: repr(make(*channels, self.kernel_size, groups=self.groups, device="meta"))
+                for name, make in KERNELS.items()
+            }
         own = repr(self.kernel)
         return next((repr(name) for name, text in fresh.items() if text == own), own)
 

@@ -52,6 +52,15 @@ def batched(tensor: Tensor) -> bool:
     return torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
+def refuse_batched(dy: Tensor) -> None:
+    """For gradients that are written piece by piece."""
+    if batched(dy):
+        raise NotImplementedError(
+            "strategy 'phases' in plain PyTorch takes one gradient at a time: instead of is_grads_batched=True, "
+            "use torch.func (vmap of vjp, jacrev), or strategy='factored' or 'reference'"
+        )
+
+
 def traced() -> bool:
     """Whether tensors may be fakes: a tracer is at work, and not just somebody who counts or prints."""
     if torch.compiler.is_compiling():

@@ -32,6 +32,11 @@ def test_vmap_over_images_is_the_batch(problem, kernel, strategy, dtype):
         assert_near(vmap(lambda image: layer(image[None])[0])(x), layer(x))
 
 
+def test_vmap_takes_a_layer_as_it_is():
+    layer, x = contconv.ContinuousConv2d(3, 4, 3, scale=0.7), torch.randn(5, 2, 3, 8, 8)
+    assert_near(vmap(layer)(x), torch.stack([layer(one) for one in x]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("problem", "kernel", "strategy"), CASES)
 def test_gradients_per_sample_are_those_of_each_sample_alone(problem, kernel, strategy, dtype):

@@ -23,6 +23,7 @@ from contconv.strategies.phase_conv import PhaseConv, pixels_seen
 from contconv.strategies.problem import Problem
 from contconv.strategies.products import Desk, convolves, correlated, sent_back
 from contconv.strategies.windows import add_windows, convolved, matrices, windows
+from contconv.transforms import refuse_batched
 
 
 def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
@@ -47,6 +48,7 @@ class _PassingFilters(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_batched(dy)
         # Somebody may want to differentiate this.
         gradients = _differentiable if torch.is_grad_enabled() else _gradients
         with full_precision(dy.device):  # autocast may be on where backward is called

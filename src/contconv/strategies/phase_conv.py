@@ -22,7 +22,7 @@ from contconv.strategies.padding import extended
 from contconv.strategies.problem import Problem
 from contconv.strategies.products import Desk, convolves, correlated, sent_back
 from contconv.strategies.windows import add_windows, convolved, matrices, windows
-from contconv.transforms import one_by_one
+from contconv.transforms import one_by_one, refuse_batched
 
 
 def phase_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
@@ -75,6 +75,7 @@ class PhaseConv(_Bilinear):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        refuse_batched(dy)
         pixels, weights = ctx.saved_tensors
         need_pixels, need_weights, _ = ctx.needs_input_grad
         return (
