@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 NATIVE := $(wildcard setup.py src/contconv/native/cpp/*)
 
-.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-channels bench-products bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
+.PHONY: setup test fuzz sanitize lint format demo experiments bench bench-tables bench-choice bench-scaling bench-channels bench-products bench-memory bench-networks bench-images bench-docs docs docs-figures efficientnet release-check clean
 
 setup: $(STAMP)
 
@@ -78,6 +78,9 @@ bench-channels: setup
 
 bench-products: setup
 	$(BIN)/python benchmarks/plain_products.py
+
+bench-memory: setup
+	$(BIN)/python benchmarks/memory.py
 
 bench-networks: setup
 	$(BIN)/python benchmarks/networks.py
