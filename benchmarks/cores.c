@@ -39,6 +39,7 @@ static double now(void) {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
+// Seconds, or -1 where there is no second thread to be had.
 double round_trip(int first, int second, int trips) {
   cpu_set_t before;
   pthread_getaffinity_np(pthread_self(), sizeof before, &before);
@@ -46,7 +47,10 @@ double round_trip(int first, int second, int trips) {
   atomic_store(&turn, 0);
   Second other = {second, trips};
   pthread_t thread;
-  pthread_create(&thread, 0, answer, &other);
+  if (pthread_create(&thread, 0, answer, &other) != 0) {
+    pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+    return -1;
+  }
   double start = 0;
   const int warm = trips / 100;
   for (int trip = 0; trip < trips; ++trip) {

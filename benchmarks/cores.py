@@ -8,6 +8,7 @@ slower. A virtual machine has its cores here and there, and they move while it r
 more from core to core than the other depends on it.
 """
 
+import argparse
 import ctypes
 import os
 import shutil
@@ -17,23 +18,25 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 SOURCE = Path(__file__).with_suffix(".c")
 FAR = 250e-9  # seconds: near ones take about 80 to 110 ns, far ones 500 to 750
 
 
 def round_trip() -> float | None:
-    """Seconds from the first core to the second and back; None where there is one core, or no compiler."""
+    """Seconds from the first core to the second and back, the median of a few; None where there is one core, or nothing
+    that compiles."""
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2 or (library := _library()) is None:
         return None
     first, second, *_ = sorted(os.sched_getaffinity(0))
-    took: float = library.round_trip(first, second, 20_000)
-    return took
+    took = median(library.round_trip(first, second, 5_000) for _ in range(7))
+    return took if took > 0 else None  # no second thread to be had
 
 
 def how_far() -> str:
     took = round_trip()
-    return "" if took is None else called(took)
+    return "-" if took is None else called(took)
 
 
 def called(took: float) -> str:
@@ -47,15 +50,20 @@ def _library() -> ctypes.CDLL | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "cores.so"
-        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-pthread", SOURCE, "-o", built], check=True)
+        made = subprocess.run(
+            [compiler, "-O2", "-shared", "-fPIC", "-pthread", SOURCE, "-o", built], capture_output=True, check=False
+        )
+        if made.returncode:
+            return None
         library = ctypes.CDLL(str(built))
     library.round_trip.restype = ctypes.c_double
     return library
 
 
 def main() -> int:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
-    stop = time.perf_counter() + seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=float, nargs="?", default=0.0, help="go on for so long, once a second")
+    stop = time.perf_counter() + parser.parse_args().seconds
     while True:
         took = round_trip()
         if took is None:

@@ -136,6 +136,9 @@ def main() -> int:
     arguments = parser.parse_args()
     baseline = json.loads(arguments.baseline.read_text())["rows"] if arguments.baseline else []
     cases = [*W1, *LAYERS] if arguments.tables else QUICK if arguments.quick else CASES
+    cases = [case for case in cases if arguments.only in case.name]
+    if not cases:
+        parser.error(f"--only {arguments.only}: no case has that in its name")
     columns = ["ours", "interpolate+conv", "ResizeRight+conv", "plain PyTorch"]
     columns += ["standard", "clear memory"] * arguments.tables
     print(f"{contconv.native.status()} torch {torch.__version__}, {platform.processor() or platform.machine()}")
@@ -144,9 +147,8 @@ def main() -> int:
     )
     start, rows = time.perf_counter(), []
     for case in cases:
-        if arguments.only in case.name:
-            rows.append(measured(case, arguments.rounds, arguments.budget, arguments.tables))
-            print(line(rows[-1], columns), flush=True)
+        rows.append(measured(case, arguments.rounds, arguments.budget, arguments.tables))
+        print(line(rows[-1], columns), flush=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     partial = arguments.out.with_suffix(".part")
     about = {

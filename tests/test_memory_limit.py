@@ -88,16 +88,19 @@ class Living(TorchDispatchMode):
         self.now -= size
 
 
-# batch, channels, size, scale: few phases and many, few channels and many, one image and several
+# batch, channels, groups, size, scale: few phases and many, few channels and many, one image and several
 SHAPES = [
-    (20, (32, 32), (32, 32), (0.6789, 0.7123)),
-    (8, (32, 32), (64, 64), (2 / 3, 2 / 3)),
-    (2, (96, 96), (16, 16), (0.6789, 0.7123)),
-    (4, (16, 16), (32, 32), (1.7, 2.3)),
-    (16, (3, 32), (40, 40), (0.6789, 0.7123)),
-    (16, (64, 3), (24, 24), (5 / 6, 3 / 4)),
-    (1, (32, 32), (64, 64), (0.6789, 0.7123)),
-    (32, (64, 64), (16, 16), (5 / 6, 4 / 5)),
+    (20, (32, 32), 1, (32, 32), (0.6789, 0.7123)),
+    (20, (32, 32), 4, (32, 32), (0.6789, 0.7123)),
+    (8, (32, 32), 1, (64, 64), (2 / 3, 2 / 3)),
+    (8, (32, 32), 32, (64, 64), (2 / 3, 2 / 3)),
+    (2, (96, 96), 1, (16, 16), (0.6789, 0.7123)),
+    (2, (96, 96), 4, (16, 16), (0.6789, 0.7123)),
+    (4, (16, 16), 1, (32, 32), (1.7, 2.3)),
+    (16, (3, 32), 1, (40, 40), (0.6789, 0.7123)),
+    (16, (64, 3), 1, (24, 24), (5 / 6, 3 / 4)),
+    (1, (32, 32), 1, (64, 64), (0.6789, 0.7123)),
+    (32, (64, 64), 1, (16, 16), (5 / 6, 4 / 5)),
 ]
 
 
@@ -107,10 +110,10 @@ INNER = (STRATEGIES["reference"], Phases(native=False), Factored(native=False))
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
 @pytest.mark.parametrize("inner", INNER, ids=lambda inner: inner.name)
-@pytest.mark.parametrize(("batch", "channels", "size", "scale"), SHAPES, ids=str)
-def test_no_more_is_alive_than_is_told(batch, channels, size, scale, inner, limited, training):
+@pytest.mark.parametrize(("batch", "channels", "groups", "size", "scale"), SHAPES, ids=str)
+def test_no_more_is_alive_than_is_told(batch, channels, groups, size, scale, inner, limited, training):
     """Beyond the input, the output, and their gradients and the parameters'."""
-    layer = contconv.ContinuousConv2d(*channels, 3)
+    layer = contconv.ContinuousConv2d(*channels, 3, groups=groups)
     x = torch.randn(batch, channels[0], *size).to(memory_format=torch.channels_last).requires_grad_(training)
     problem = planned(
         x.shape, layer.kernel, scale=scale, size=None, padding_mode="zeros", antialias=False, center=0,
@@ -160,3 +163,98 @@ def test_few_output_channels_keep_to_a_limit_that_others_keep_to():
     limited = contconv.ContinuousConv2d(64, 3, 3, 1.37345, memory_limit=700_000)
     limited.load_state_dict(free.state_dict())
     torch.testing.assert_close(limited(x), free(x))
+
+
+def small_layer(**options) -> contconv.ContinuousConv2d:
+    torch.manual_seed(0)
+    return contconv.ContinuousConv2d(2, 2, 3, 0.7123, **options)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("strategy", ["chunked", "phases", "factored"])
+def test_a_layer_that_is_used_twice_gets_the_gradients_of_both(strategy, create_graph):
+    """The history of its input has its own parameters in it."""
+    found = []
+    for options in ({"strategy": "reference"}, {"strategy": strategy}, {"strategy": strategy, "memory_limit": 30_000}):
+        layer = small_layer(**options).double()
+        x = torch.linspace(-1, 1, 2 * 2 * 9 * 8, dtype=torch.float64).view(2, 2, 9, 8).requires_grad_()
+        y = layer(layer(x)).square().sum()
+        gradients = torch.autograd.grad(y, [x, *layer.parameters()], create_graph=create_graph)
+        if create_graph:
+            gradients += torch.autograd.grad(sum(g.square().sum() for g in gradients), [x, *layer.parameters()])
+        found.append(gradients)
+    for limited in found[1:]:
+        for one, other in zip(limited, found[0], strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_hooks_are_called_once(create_graph):
+    layer, x = small_layer(strategy="chunked"), torch.randn(2, 2, 9, 8, requires_grad=True)
+    calls = []
+    for tensor in (x, layer.kernel.mixing):
+        tensor.register_hook(calls.append)
+    layer(x).sum().backward(create_graph=create_graph)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sums_over_blocks_are_not_rounded_at_each(dtype):
+    x, errors = torch.rand(4, 4, 40, 40), []
+    layer = contconv.ContinuousConv2d(4, 4, 3, 0.7123, strategy="phases")
+    wanted = torch.autograd.grad(layer(x).sum(), list(layer.parameters()))
+    layer = layer.to(dtype)
+    for limit in (None, least_limit(layer, x.to(dtype), {})):
+        layer.memory_limit = limit
+        found = torch.autograd.grad(layer(x.to(dtype)).sum(), list(layer.parameters()))
+        pairs = zip(found, wanted, strict=True)
+        errors.append(max(((one.float() - other).abs().max() / other.abs().max()).item() for one, other in pairs))
+    assert errors[1] <= 1.5 * errors[0] + torch.finfo(dtype).eps
+
+
+def test_what_the_kernel_reads_may_not_change_before_the_way_back():
+    class Buffered(contconv.Linear):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steepness", torch.ones(()))
+
+        def basis(self, d):
+            return super().basis(d) * self.steepness
+
+    kernel = Buffered()
+    x = torch.randn(1, 1, 12, 12, requires_grad=True)
+    y = contconv.continuous_conv(x, kernel, scale=0.7123, strategy="chunked")
+    kernel.steepness.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_autocast_around_backward_alone_changes_nothing():
+    layer, x = small_layer(strategy="chunked"), torch.randn(2, 2, 9, 8, requires_grad=True)
+    y = layer(x)
+    plain = torch.autograd.grad(y.sum(), [x, *layer.parameters()], retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = torch.autograd.grad(y.sum(), [x, *layer.parameters()])
+    for one, other in zip(cast, plain, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_limit_that_the_fastest_does_not_keep_is_kept_by_another():
+    layer, x = contconv.ContinuousConv2d(16, 16, 3, 2 / 3), torch.randn(2, 16, 32, 32)
+    refused = {name: least_limit(with_strategy(layer, name), x, {}) for name in ("phases", "factored", "reference")}
+    assert min(refused.values()) < max(refused.values())
+    layer.strategy, layer.memory_limit = None, min(refused.values())
+    with torch.no_grad():
+        assert_near(layer(x), contconv.continuous_conv(x, layer.kernel, layer.bias, scale=2 / 3))
+
+
+def with_strategy(layer, name):
+    layer.strategy = name
+    return layer
+
+
+def test_what_is_chunked_is_refused_with_one_number():
+    layer = contconv.ContinuousConv2d(8, 8, 3, 0.7123, strategy="chunked", memory_limit=1)
+    with pytest.raises(ValueError, match="memory_limit=1 is less than") as refusal:
+        layer(torch.randn(1, 8, 16, 16))
+    assert str(refusal.value).count("less than") == 1

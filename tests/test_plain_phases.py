@@ -133,3 +133,20 @@ def test_many_gradients_at_once_are_right_or_refused(strategy, kernel):
     (found,) = torch.autograd.grad(y, x, many, is_grads_batched=True, retain_graph=True)
     for one, dy in zip(found, many, strict=True):
         assert_near(one, torch.autograd.grad(y, x, dy, retain_graph=True)[0])
+
+
+@pytest.mark.parametrize("channels", [(1, 1), (2, 3), (3, 16)])
+def test_the_gradient_of_a_small_mixing_is_not_a_running_sum(channels):
+    torch.manual_seed(0)
+    layer = contconv.ContinuousConv2d(*channels, 3)
+    x = torch.rand(1, channels[0], 100, 100)  # of one sign, so that errors add up
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        layer, x = layer.to(dtype), x.to(dtype)
+        problem = planned(
+            x.shape, layer.kernel, scale=1.3123, size=None, padding_mode="zeros", antialias=False, center=0,
+            training=True, dtype=dtype,
+        )  # fmt: skip
+        y = Phases(native=False).run(x, layer.kernel, layer.bias, problem)
+        found += torch.autograd.grad(y.sum(), layer.kernel.mixing)
+    assert (found[0].double() - found[1]).abs().max() <= 2e-6 * found[1].abs().max()

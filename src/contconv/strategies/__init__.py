@@ -29,14 +29,22 @@ def chosen(problem: Problem, name: str | None = None) -> Strategy:
 
 @lru_cache(maxsize=4096)
 def _chosen(problem: Problem, name: str | None, threads: int) -> Strategy:
-    strategy = _fastest(problem) if name is None else STRATEGIES[name]
-    if problem.memory_limit is not None and strategy.cost(problem).bytes > problem.memory_limit:
-        strategy = Chunked(strategy)
+    strategy = _limited(_fastest(problem) if name is None else STRATEGIES[name], problem)
     reasons = strategy.why_not(problem)
+    if reasons and name is None:  # another one may do with less
+        others = (_limited(other, problem) for other in STRATEGIES.values() if not other.why_not(problem))
+        strategy = next((other for other in others if not other.why_not(problem)), strategy)
+        reasons = strategy.why_not(problem)
     if reasons:
         asked = "" if name is None else f"strategy={name!r} cannot run here: "
         raise ValueError(asked + "; ".join(reasons))
     return strategy
+
+
+def _limited(strategy: Strategy, problem: Problem) -> Strategy:
+    """In chunks, if `memory_limit` demands it."""
+    free = problem.memory_limit is None or strategy.cost(problem).bytes <= problem.memory_limit
+    return strategy if free or isinstance(strategy, Chunked) else Chunked(strategy)
 
 
 def _fastest(problem: Problem) -> Strategy:

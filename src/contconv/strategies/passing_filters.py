@@ -4,7 +4,6 @@ Where every output pixel has a filter of its own, all of them together are many 
 class stay in the cache.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,8 @@ from contconv.strategies.problem import Problem
 from contconv.strategies.products import Desk, convolves, correlated, sent_back
 from contconv.strategies.windows import add_windows, convolved, matrices, windows
 from contconv.transforms import refuse_batched
+
+LONGEST_SUM = 1024  # terms, and added as a whole: rounding errors grow with the length of a running sum
 
 
 def conv_with_passing_filters(x: Tensor, basis: Tensor, mixing: Tensor, problem: Problem) -> Tensor:
@@ -65,11 +66,17 @@ def _made(basis: Tensor, mixing: Tensor, one: Class, desk: Desk) -> Tensor:
     return made
 
 
+def _parts(columns: int) -> int:
+    """Into which the gradient of mixing is cut, for threads to share: few, or the products are of few columns, which
+    are slow, and sums without any blocks."""
+    return next(parts for parts in (8, 4, 2, 1) if columns % parts == 0 and (columns >= 64 * parts or parts == 1))
+
+
 def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
     pixels, basis, mixing = tensors
     grad_pixels = torch.zeros_like(pixels) if needs[0] else None
     grad_basis = torch.zeros_like(basis) if needs[1] else None
-    parts = math.gcd(mixing[0].numel(), 8)  # columns of mixing, shared out among threads
+    parts = _parts(mixing[0].numel())
     grad_mixing = mixing.new_zeros(parts, len(mixing), mixing[0].numel() // parts) if needs[2] else None
     desk = Desk(dy)
     for one in classes(problem):
@@ -88,8 +95,9 @@ def _gradients(tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: S
         if grad_basis is not None:
             grad_basis[one.phases] = torch.mm(made, mixing.flatten(1).mT).view(own_basis.shape)
         if grad_mixing is not None:
-            every = own_basis.flatten(0, -2).mT.expand(parts, -1, -1)
-            grad_mixing.baddbmm_(every, made.unflatten(1, (parts, -1)).transpose(0, 1))
+            for terms, some in zip(own_basis.flatten(0, -2).split(LONGEST_SUM), made.split(LONGEST_SUM), strict=True):
+                columns = some.unflatten(1, (parts, -1)).transpose(0, 1)
+                grad_mixing += torch.bmm(terms.mT.expand(parts, -1, -1), columns)
     if grad_mixing is not None:
         grad_mixing = grad_mixing.transpose(0, 1).reshape(mixing.shape)
     return [grad_pixels, grad_basis, grad_mixing]
@@ -99,8 +107,8 @@ def _differentiable(
     tensors: Sequence[Tensor], problem: Problem, dy: Tensor, needs: Sequence[bool]
 ) -> list[Tensor | None]:
     """The same gradients, with all filters at once."""
-    pixels, basis, mixing = tensors
+    pixels, basis, mixing = own = [tensor.view_as(tensor) for tensor in tensors]  # whose histories may meet
     y = PhaseConv.apply(pixels, torch.tensordot(basis, mixing, dims=1), problem)
-    wanted = [tensor for tensor, need in zip(tensors, needs, strict=True) if need]
+    wanted = [tensor for tensor, need in zip(own, needs, strict=True) if need]
     found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
     return [next(found) if need else None for need in needs]

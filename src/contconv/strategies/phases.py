@@ -57,7 +57,12 @@ class Phases:
         basis = problem.phases * problem.taps * problem.basis_functions
         numbers = 2 * kept + of_a_class + problem.batch * problem.in_channels * problem.inputs + basis
         piece = piece_bytes(problem)
-        needed = 2 * piece + 24 * piece // (problem.width * problem.in_channels // problem.groups)  # and indices
+        pieces = 2  # what is seen, and its gradient
+        if problem.groups > 1:  # in their order, once more
+            pieces += 1
+            numbers += 2 * of_a_class
+        indices = 24 * piece // (problem.width * problem.in_channels // problem.groups)
+        needed = pieces * piece + indices
         if problem.training:
             numbers += basis
             needed += piece // problem.taps * (problem.in_channels + problem.out_channels) // problem.in_channels

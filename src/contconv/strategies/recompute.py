@@ -31,10 +31,11 @@ def recomputed(bands: Sequence[Sequence[Piece]], module: nn.Module, x: Tensor, *
     """
     work = _Work(bands, module, 1 + len(tensors))
     y: Tensor
+    lent = _state(module).values()
     if transformed() or forward_mode():
-        y = work.joined(x, *tensors, *work.parameters.values())
+        y = work.joined(x, *tensors, *lent)
     else:
-        y = _Recomputed.apply(work, x, *tensors, *work.parameters.values())
+        y = _Recomputed.apply(work, x, *tensors, *lent)
     return y
 
 
@@ -45,12 +46,17 @@ def owns_its_inputs(module: nn.Module, probe: Callable[..., Sequence[Tensor]], *
         return not any(y.requires_grad for y in functional_call(_Caller(module), frozen, (probe, *arguments)))
 
 
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    """What a call with the module may read of it, by the names that `_Caller` knows."""
+    return dict(module.named_parameters(prefix="module")) | dict(module.named_buffers(prefix="module"))
+
+
 class _Work:
-    """The pieces as functions of x, some tensors and the module's parameters."""
+    """The pieces as functions of x, some tensors and the module's state."""
 
     def __init__(self, bands: Sequence[Sequence[Piece]], module: nn.Module, arguments: int) -> None:
         self.bands = bands
-        self.parameters = dict(module.named_parameters(prefix="module"))
+        self.names = list(_state(module))
         self.caller = _Caller(module)
         self.arguments = arguments
 
@@ -60,13 +66,14 @@ class _Work:
 
     def part(self, piece: Piece, *tensors: Tensor | None) -> Tensor:
         """Of x that has no other images than the piece's."""
-        lent: Any = dict(zip(self.parameters, tensors[self.arguments :], strict=True))
+        lent: Any = dict(zip(self.names, tensors[self.arguments :], strict=True))
         with full_precision(next(tensor for tensor in tensors if tensor is not None).device):
             part: Tensor = functional_call(self.caller, lent, (piece.run, *tensors[: self.arguments]))
         return part
 
-    def joined(self, x: Tensor, *tensors: Tensor | None) -> Tensor:
+    def joined(self, x: Tensor | None, *tensors: Tensor | None) -> Tensor:
         """All of y, of one operation after the other."""
+        assert x is not None
         whole = [[self.part(piece, x[piece.images], *tensors) for piece in band] for band in self.bands]
         return torch.cat([torch.cat(band, dim=2) for band in whole])
 
@@ -104,28 +111,43 @@ def _gradients(
         own = [tensor if tensor is None else tensor.detach() for tensor in (x[piece.images], *tensors)]
         leaves = zip(own, needs, strict=True)
         variables = [tensor.requires_grad_() for tensor, need in leaves if need and tensor is not None]
-        with torch.enable_grad():
+        with torch.enable_grad(), full_precision(dy.device):
             part = work.part(piece, *own)
-        found = torch.autograd.grad(part, variables, dy[piece.images, :, piece.rows], allow_unused=True)
+            found = torch.autograd.grad(part, variables, dy[piece.images, :, piece.rows], allow_unused=True)
         del part
         for number, gradient in zip(wanted, found, strict=True):
             if gradient is not None:
                 if number not in sums:
-                    sums[number] = torch.zeros_like(gradient if number else x)
+                    sums[number] = _zeros(gradient if number else x)
                 total = sums[number] if number else sums[number][piece.images]
                 total += gradient
-    return [sums.get(number) for number in range(len(needs))]
+    dtypes = [None if tensor is None else tensor.dtype for tensor in (x, *tensors)]
+    return [sums[number].to(dtype) if number in sums else None for number, dtype in enumerate(dtypes)]
 
 
 def _differentiable(
     work: _Work, x: Tensor, tensors: Sequence[Tensor | None], dy: Tensor, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    wanted = [tensor for tensor, need in zip((x, *tensors), needs, strict=True) if need and tensor is not None]
     create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        y = work.joined(x, *tensors)
+    with torch.enable_grad(), full_precision(dy.device):
+        own = [variable(tensor, need, create_graph) for tensor, need in zip((x, *tensors), needs, strict=True)]
+        wanted = [tensor for tensor, need in zip(own, needs, strict=True) if need and tensor is not None]
+        y = work.joined(*own)
         found = iter(torch.autograd.grad(y, wanted, dy, create_graph=create_graph, allow_unused=True))
     return [next(found) if need else None for need in needs]
+
+
+def variable(tensor: Tensor | None, need: bool, create_graph: bool) -> Tensor | None:
+    """An argument as a variable of its own: a gradient to it goes no further back, where others of the arguments may
+    be, and others' hooks."""
+    if tensor is None or not need:
+        return tensor
+    return tensor.view_as(tensor) if create_graph else tensor.detach().requires_grad_()
+
+
+def _zeros(like: Tensor) -> Tensor:
+    """For sums over pieces, which must not be rounded at each."""
+    return torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
 def _empty(part: Tensor, images: int, rows: int) -> Tensor:

@@ -19,12 +19,14 @@ class Reference:
         return []
 
     def cost(self, problem: Problem) -> Cost:
+        padded = problem.batch * problem.in_channels * problem.inputs
+        more = 3 if problem.training else 2
         weights = problem.taps * problem.weights
         neighbours = problem.batch * problem.in_channels * problem.taps
         return Cost(
             macs=(problem.batch * problem.outputs + problem.phases * problem.basis_functions) * weights
             + problem.sampling_macs,
-            bytes=problem.width * problem.outputs * ((3 if problem.training else 2) * weights + 3 * neighbours),
+            bytes=problem.width * (problem.outputs * (more * weights + (more + 1) * neighbours) + padded),
         )
 
     def engine(self, problem: Problem) -> str:

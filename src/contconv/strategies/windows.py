@@ -35,12 +35,12 @@ def convolved(
 def matrices(y: Tensor, piece: Piece, desk: Desk, by_rows: bool = False) -> Tensor:
     """[N, *out, Cout] -> [B*g, M, Co] of a class, in memory [M, B*g, Co] `by_rows`."""
     part = piece.of_outputs(y)
-    filters = piece.one.filters * piece.problem.groups
+    count = piece.one.filters * piece.problem.groups
     if not by_rows:
-        return desk.sheet("outputs", *part.shape).copy_(part).view(filters, piece.rows, -1)
+        return desk.sheet("outputs", *part.shape).copy_(part).view(count, piece.rows, -1)
     half = part.ndim // 2  # filters and rows have equally many dimensions
     part = part.permute(*range(half, 2 * half), *range(half), -1)
-    return desk.sheet("outputs", *part.shape).copy_(part).view(piece.rows, filters, -1).transpose(0, 1)
+    return desk.sheet("outputs", *part.shape).copy_(part).view(piece.rows, count, -1).transpose(0, 1)
 
 
 def windows(pixels: Tensor, piece: Piece, desk: Desk, by_rows: bool = False) -> Tensor:
@@ -145,11 +145,11 @@ def _landing(sight: Sight, groups: int, images: int, by_rows: bool, device: torc
         near = replace(sight, sizes=tuple(sight.reach()))
         pixel = near.places()[:, None, :, None] + near.taps_of(sight.taps)  # [B, 1, steps, T]
         seen = pixel * groups + torch.arange(groups)[:, None, None]  # [B, g, steps, T]
-        (filters, _, steps, taps), rows = seen.shape, images * seen.shape[2]
-        to_filter, to_row = (1, filters * groups) if by_rows else (rows, 1)
+        (count, _, steps, taps), rows = seen.shape, images * seen.shape[2]
+        to_filter, to_row = (1, count * groups) if by_rows else (rows, 1)
         order = seen.flatten().argsort(stable=True)
-        filter, row, tap = order // (steps * taps), order // taps % steps, order % taps
-        where = (filter * to_filter + row * to_row) * taps + tap
+        own, row, tap = order // (steps * taps), order // taps % steps, order % taps
+        where = (own * to_filter + row * to_row) * taps + tap
         image = torch.arange(images)[:, None]
         count = seen.flatten().bincount(minlength=math.prod(near.sizes) * groups)
         begin = image * len(order) + count.cumsum(0) - count
