@@ -38,9 +38,10 @@ def interleaved_conv(x: Tensor, weights: Tensor, problem: Problem) -> Tensor:
     filters = filters.permute(2 * axes, *range(axes), 2 * axes + 1, 2 * axes + 2, *range(axes, 2 * axes))
     stride = [_stride(axis) for axis in problem.axes]
     y = CONVS[axes](x, filters.flatten(0, axes + 1).contiguous(), None, stride, groups=groups)
-    y = y.unflatten(1, (groups, *(axis.phases for axis in problem.axes), -1))  # [N, g, *phases, Co, *steps]
-    interleaved = [dim for a in range(axes) for dim in (3 + axes + a, 2 + a)]
-    y = y.permute(0, *interleaved, 1, 2 + axes)  # [N, *(steps, phases), g, Co]
+    # Channels last from here on: so the gradient will be, which the convolution is to go back with.
+    y = y.movedim(1, -1).unflatten(-1, (groups, *(axis.phases for axis in problem.axes), -1))
+    interleaved = [dim for a in range(axes) for dim in (1 + a, 2 + axes + a)]
+    y = y.permute(0, *interleaved, 1 + axes, 2 + 2 * axes)  # [N, *(steps, phases), g, Co]
     y = y.reshape(problem.batch, *(_steps(axis) * axis.phases for axis in problem.axes), problem.out_channels)
     return y[(slice(None), *(slice(axis.out_size) for axis in problem.axes))].movedim(-1, 1)
 
