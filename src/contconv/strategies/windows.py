@@ -145,8 +145,9 @@ def _landing(sight: Sight, groups: int, images: int, by_rows: bool, device: torc
         near = replace(sight, sizes=tuple(sight.reach()))
         pixel = near.places()[:, None, :, None] + near.taps_of(sight.taps)  # [B, 1, steps, T]
         seen = pixel * groups + torch.arange(groups)[:, None, None]  # [B, g, steps, T]
-        (count, _, steps, taps), rows = seen.shape, images * seen.shape[2]
-        to_filter, to_row = (1, count * groups) if by_rows else (rows, 1)
+        across, steps, taps = len(seen) * groups, *seen.shape[2:]
+        rows = images * steps
+        to_filter, to_row = (1, across) if by_rows else (rows, 1)
         order = seen.flatten().argsort(stable=True)
         own, row, tap = order // (steps * taps), order // taps % steps, order % taps
         where = (own * to_filter + row * to_row) * taps + tap
