@@ -130,14 +130,14 @@ def _differentiable(
 ) -> list[Tensor | None]:
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad(), full_precision(dy.device):
-        own = [variable(tensor, need, create_graph) for tensor, need in zip((x, *tensors), needs, strict=True)]
+        own = [_variable(tensor, need, create_graph) for tensor, need in zip((x, *tensors), needs, strict=True)]
         wanted = [tensor for tensor, need in zip(own, needs, strict=True) if need and tensor is not None]
         y = work.joined(*own)
         found = iter(torch.autograd.grad(y, wanted, dy, create_graph=create_graph, allow_unused=True))
     return [next(found) if need else None for need in needs]
 
 
-def variable(tensor: Tensor | None, need: bool, create_graph: bool) -> Tensor | None:
+def _variable(tensor: Tensor | None, need: bool, create_graph: bool) -> Tensor | None:
     """An argument as a variable of its own: a gradient to it goes no further back, where others of the arguments may
     be, and others' hooks."""
     if tensor is None or not need:
