@@ -3,7 +3,7 @@
     python benchmarks/cores.py [SECONDS]
 
 Two threads, each bound to a core, hand a number back and forth. Cores that share a cache take some 100 ns for it; cores
-of different parts of a processor, or of two, take 500 and more, and what one has written and the other reads is as much
+of different parts of a processor, or of two, take 350 and more, and what one has written and the other reads is as much
 slower. A virtual machine has its cores here and there, and they move while it runs. So a ratio in which one side hands
 more from core to core than the other depends on it.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 SOURCE = Path(__file__).with_suffix(".c")
-FAR = 250e-9  # seconds: near ones take about 80 to 110 ns, far ones 500 to 750
+FAR = 250e-9  # seconds: near ones take about 80 to 110 ns, far ones 350 to 750
 
 
 def round_trip() -> float | None:

@@ -25,7 +25,7 @@ multiply-adds that the convolution has not, and no batch shares them.
 Repeated, a row moves by some 10 to 15 %, and single ones by more: what the C library's allocator gives back to the
 system after a call has to be faulted in again by the next one, and whom that hits depends on what ran before. A row
 that runs `F.conv2d` itself, scale 1, came out between 0.97 and 1.18.
-*cores* are near where a round trip between the two takes 100 ns, far where it takes 600 (`python benchmarks/cores.py`):
+*cores* are near where a round trip between the two takes 100 ns, far at 350 to 700 (`python benchmarks/cores.py`):
 a virtual machine's cores move about, and plain PyTorch's products hand much from core to core.
 """
 
