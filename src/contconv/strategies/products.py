@@ -9,7 +9,7 @@ from torch.nn import functional as F
 # From which on convolutions are the faster products (`benchmarks/plain_products.py`).
 LEAST_ROWS = 48
 LEAST_NUMBERS = 3072  # rows times columns
-LEAST_COLUMNS = 16  # as channels of what is convolved
+LEAST_COLUMNS = 20  # as channels of what is convolved
 
 
 class Desk:
